@@ -37,6 +37,8 @@ struct Shared {
     store: Arc<dyn Store>,
     limits: Box<LimitsOf>,
     tenants: Mutex<HashMap<Vec<u8>, Known>>,
+    /// The bytes that the storage has left, and the time of the latest look-up.
+    free: Mutex<Option<(Instant, Option<u64>)>>,
 }
 
 type LimitsOf = dyn Fn(&[u8]) -> StorageLimits + Send + Sync;
@@ -72,6 +74,7 @@ impl StorageQuota {
             store,
             limits: Box::new(limits),
             tenants: Mutex::default(),
+            free: Mutex::default(),
         }))
     }
 
@@ -137,12 +140,16 @@ impl StorageQuota {
         if known.is_some_and(|at| at.elapsed() < LOOK_AGAIN) {
             return Ok(Some(limits));
         }
-        let FileUsage { bytes, files } = file_usage(&self.0.store, tenant).await?;
-        let requests = self.0.store.stored_bytes(tenant).await?;
         let free = match limits.bytes {
             Some(_) => None,
-            None => self.0.store.free_bytes().await?,
+            None if limits.shares => self.free_bytes().await?,
+            None => None,
         };
+        if (limits.bytes, limits.files, free) == (None, None, None) {
+            return Ok(None);
+        }
+        let FileUsage { bytes, files } = file_usage(&self.0.store, tenant).await?;
+        let requests = self.0.store.stored_bytes(tenant).await?;
         let mut tenants = self.tenants();
         if tenants.len() >= REMEMBERED {
             tenants.retain(|_, known| known.uploads > 0);
@@ -154,9 +161,20 @@ impl StorageQuota {
         Ok(Some(limits))
     }
 
+    /// Returns the bytes that the storage has left. They are looked up at most once a second, for all tenants together.
+    async fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        if let Some((at, free)) = *lock(&self.0.free)
+            && at.elapsed() < LOOK_AGAIN
+        {
+            return Ok(free);
+        }
+        let free = self.0.store.free_bytes().await?;
+        *lock(&self.0.free) = Some((Instant::now(), free));
+        Ok(free)
+    }
+
     fn tenants(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Known>> {
-        let tenants = self.0.tenants.lock();
-        tenants.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.tenants)
     }
 
     /// Forgets the use of a tenant that has deleted something.
@@ -164,7 +182,12 @@ impl StorageQuota {
         if let Some(known) = self.tenants().get_mut(tenant) {
             known.at = None;
         }
+        *lock(&self.0.free) = None;
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Known {

