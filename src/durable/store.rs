@@ -171,6 +171,19 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(None)))
     }
 
+    /// Returns the time of the store's clock. Components on top of a store measure with it what has to last across
+    /// restarts, such as the age of a file. The clock of a store may go on when the system's clock is set. The default is
+    /// the system's clock.
+    fn now(&self) -> SystemTime {
+        SystemTime::now()
+    }
+
+    /// Converts a time of the [store's clock](Self::now) into one of the system's clock, for people to read. The default
+    /// returns the same time.
+    fn system_time(&self, time: SystemTime) -> SystemTime {
+        time
+    }
+
     /// Stores a value under a key and replaces its former value. Components on top of a store use it, such as files and
     /// batches.
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()>;

@@ -1,5 +1,7 @@
 //! Batches whose completion window is over.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{World, lines, new_batch};
@@ -23,6 +25,29 @@ async fn lines_that_are_late_have_expired() {
             .all(|line| line["error"]["code"] == "batch_expired")
     );
     assert_eq!(world.lines(&batch["output_file_id"]).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_and_batches_expire_by_the_clock_of_their_store() {
+    let mut world = World::slow();
+    world.stop();
+    world.api = world.api.clone().file_retention(Duration::from_secs(3_600));
+    let file = world.upload(&lines(2)).await;
+    let path = format!("/v1/files/{file}");
+    let (status, batch) = world
+        .ask("POST", "/v1/batches", new_batch(&file, "24h"))
+        .await;
+    assert_eq!(status, 200, "{batch}");
+    // The clock of a store in memory is Tokio's.
+    tokio::time::advance(Duration::from_secs(3_598)).await;
+    world.get(&path).await;
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert_eq!(world.ask("GET", &path, Value::Null).await.0, 404);
+    tokio::time::advance(Duration::from_secs(24 * 3_600)).await;
+    world.restart();
+    let batch = world.until(batch["id"].as_str().unwrap(), "expired").await;
+    assert!(batch["expired_at"].as_u64() > batch["expires_at"].as_u64());
+    assert!(world.backend.started().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,6 +81,6 @@ async fn an_expired_input_is_kept_for_its_batch() {
         world.store.values(&pieces, None, 1).await.unwrap().len()
     };
     assert_eq!((left(&file).await, left(&unused).await), (1, 0));
-    tokio::time::sleep(std::time::Duration::from_secs(2 * 3_600)).await;
+    tokio::time::sleep(Duration::from_secs(2 * 3_600)).await;
     assert_eq!(left(&file).await, 0);
 }

@@ -1,6 +1,7 @@
 //! Files: their shapes, bounds and owners.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -155,6 +156,7 @@ async fn lists_are_read_in_pages_from_the_newest() {
     let world = World::fast();
     let mut files = Vec::new();
     for _ in 0..3 {
+        tokio::time::advance(Duration::from_millis(1)).await;
         files.insert(0, world.upload("x").await);
     }
     let first = world.get("/v1/files?limit=2").await;

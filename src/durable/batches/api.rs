@@ -1,7 +1,6 @@
 //! The calls of the API and their responses.
 
 use std::error::Error;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
@@ -100,14 +99,14 @@ impl BatchApi {
             (&Method::POST, Page::Files) => {
                 let uploaded = upload::upload(self, &owner, &head.headers, body);
                 let (id, file) = uploaded.await?;
-                records::file_object(&id, &file)
+                records::file_object(&*self.store, &id, &file)
             }
             (&Method::GET, Page::Files) => {
                 let query = ListQuery::of_files(&head.uri)?;
                 return list_response(ListPage::files(self, &tenant, query).await?).await;
             }
             (&Method::GET, Page::File(id)) => {
-                records::file_object(id, &self.file(&tenant, id).await?)
+                records::file_object(&*self.store, id, &self.file(&tenant, id).await?)
             }
             (&Method::GET, Page::Content(id)) => {
                 let file = self.file(&tenant, id).await?;
@@ -194,7 +193,7 @@ impl BatchApi {
             return Err(conflict("batch_ended", message).into());
         }
         if self.store.value(&keys::cancel(id)).await?.is_none() {
-            let now = records::write(&id::seconds(SystemTime::now()));
+            let now = records::write(&id::seconds(self.store.now()));
             self.store.put(&keys::cancel(id), now).await?;
             self.changed.notify_waiters();
         }
@@ -218,13 +217,8 @@ impl BatchApi {
         let progress: Option<Progress> = self.record(&keys::progress(id)).await?;
         let cancelled: Option<u64> = self.record(&keys::cancel(id)).await?;
         let end: Option<End> = self.record(&keys::end(id)).await?;
-        Ok(records::batch_object(
-            id,
-            batch,
-            progress.as_ref(),
-            cancelled,
-            end.as_ref(),
-        ))
+        let object = records::batch_object(id, batch, progress.as_ref(), cancelled, end.as_ref());
+        Ok(records::shown(&*self.store, object))
     }
 
     /// Returns the record of a key.

@@ -1,7 +1,7 @@
 //! The task that finds unfinished batches, and starts a driver for each of them.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -168,7 +168,7 @@ impl Coordinator {
         let taken = Active {
             owner: self.owner.clone(),
             beat: active.beat + 1,
-            at: id::millis(SystemTime::now()),
+            at: id::millis(self.api.store.now()),
             tenant: active.tenant.clone(),
         };
         let driver = Driver {

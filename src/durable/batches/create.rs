@@ -1,7 +1,6 @@
 //! The creation of a batch.
 
 use std::error::Error;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -95,7 +94,7 @@ impl BatchApi {
             let status = http::StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
             return Err(Rejection::new(status, "headers_too_large", message).into());
         }
-        let now = SystemTime::now();
+        let now = self.store.now();
         let new_id = |prefix| id::new_id(prefix, now).map_err(Failure::no_random);
         let id = new_id("batch_")?;
         let batch = BatchRecord {
@@ -134,7 +133,8 @@ impl BatchApi {
             .await?;
         self.changed.notify_waiters();
         // As it was created, even if it is driven already.
-        Ok(records::batch_object(&id, &batch, None, None, None))
+        let object = records::batch_object(&id, &batch, None, None, None);
+        Ok(records::shown(&*self.store, object))
     }
 
     async fn check_input(&self, tenant: &str, file_id: &str) -> Result<(), Failure> {

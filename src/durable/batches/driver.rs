@@ -6,7 +6,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, watch};
@@ -79,7 +79,7 @@ impl Driver {
         loop {
             if is_ours {
                 active.beat += 1;
-                active.at = id::millis(SystemTime::now());
+                active.at = id::millis(self.api.store.now());
                 if let Err(error) = self.api.store.put(&key, records::write(&active)).await {
                     tracing::warn!(%error, batch = %self.id, "a batch could not be marked as driven");
                 }
@@ -124,14 +124,14 @@ impl Driver {
             .is_some();
         Ok(match is_cancelled {
             true => Some(Stop::Cancelled),
-            false if id::until(batch.deadline).is_zero() => Some(Stop::Expired),
+            false if id::until(&*self.api.store, batch.deadline).is_zero() => Some(Stop::Expired),
             false => None,
         })
     }
 
     /// Sends the reason to stop as soon as there is one. This future never ends.
     async fn watch(&self, batch: &BatchRecord, stop: watch::Sender<Option<Stop>>) -> Infallible {
-        let deadline = Instant::now().checked_add(id::until(batch.deadline));
+        let deadline = Instant::now().checked_add(id::until(&*self.api.store, batch.deadline));
         while stop.borrow().is_none() {
             let changed = self.api.changed.notified();
             let mut changed = pin!(changed);
@@ -173,13 +173,13 @@ impl Driver {
                             total,
                             ..Counts::default()
                         },
-                        in_progress_at: id::seconds(SystemTime::now()),
+                        in_progress_at: id::seconds(self.api.store.now()),
                         ..Progress::default()
                     };
                     self.save(&progress).await?;
                     progress
                 }
-                Err((status, errors)) => return Ok(end(status, errors, Counts::default())),
+                Err((status, errors)) => return Ok(self.end(status, errors, Counts::default())),
             },
         };
         self.run_lines(batch, progress, stopped).await
@@ -251,7 +251,7 @@ impl Driver {
     ) -> Result<End, StoreError> {
         // A line that was stored may be forgotten after its end, but only if the batch was not driven for the whole
         // retention.
-        let since = id::millis(SystemTime::now()).saturating_sub(self.seen_at);
+        let since = id::millis(self.api.store.now()).saturating_sub(self.seen_at);
         let retention = u64::try_from(self.api.settings.retention.as_millis()).unwrap_or(u64::MAX);
         let may_be_forgotten = match since >= retention {
             true => progress.reached,
@@ -314,7 +314,7 @@ impl Driver {
             saved.save_counts(&results).await?;
         }
         saved.progress.counts = results.counts;
-        saved.progress.finalizing_at = Some(id::seconds(SystemTime::now()));
+        saved.progress.finalizing_at = Some(id::seconds(self.api.store.now()));
         self.save(&saved.progress).await?;
         self.finalize(batch, &results).await
     }
@@ -338,7 +338,7 @@ impl Driver {
 
     /// Makes the output file and the error file visible to the client.
     async fn finalize(&self, batch: &BatchRecord, results: &Results) -> Result<End, StoreError> {
-        let now = SystemTime::now();
+        let now = self.api.store.now();
         let lifetime = batch.output_lifetime.map(Duration::from_secs);
         let lifetime = lifetime.unwrap_or(self.api.settings.retention);
         let expires_at = now.checked_add(lifetime).map(id::seconds);
@@ -369,8 +369,19 @@ impl Driver {
         Ok(End {
             has_output: results.output_bytes > 0,
             has_errors: results.error_bytes > 0,
-            ..end(status, Vec::new(), results.counts)
+            ..self.end(status, Vec::new(), results.counts)
         })
+    }
+
+    fn end(&self, status: EndStatus, errors: Vec<LineError>, counts: Counts) -> End {
+        End {
+            status,
+            at: id::seconds(self.api.store.now()),
+            errors,
+            counts,
+            has_output: false,
+            has_errors: false,
+        }
     }
 
     /// Leaves the message that the batch has ended for the sender of webhooks. It comes before the batch counts as done, so
@@ -401,17 +412,6 @@ impl Driver {
         }
         store.remove(&keys::active(&self.id)).await?;
         Ok(())
-    }
-}
-
-fn end(status: EndStatus, errors: Vec<LineError>, counts: Counts) -> End {
-    End {
-        status,
-        at: id::seconds(SystemTime::now()),
-        errors,
-        counts,
-        has_output: false,
-        has_errors: false,
     }
 }
 

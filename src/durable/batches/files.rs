@@ -1,7 +1,6 @@
 //! The files of a store, with their content in pieces.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use tokio::task::{JoinError, JoinSet};
@@ -24,7 +23,7 @@ pub(super) async fn find(
         return Ok(None);
     };
     let file: FileRecord = records::read(&key, &value)?;
-    Ok(Some(file).filter(|file| !has_expired(file)))
+    Ok(Some(file).filter(|file| !has_expired(store, file)))
 }
 
 /// The files of a tenant that have not expired.
@@ -43,7 +42,7 @@ pub(in crate::durable) async fn file_usage(
     let mut scan = Scan::new(store, keys::file(&hex(tenant), ""), RECORDS_AT_ONCE);
     while let Some((id, value)) = scan.next().await? {
         let file: FileRecord = records::read(&id, &value)?;
-        if !has_expired(&file) {
+        if !has_expired(&**store, &file) {
             usage.bytes += file.bytes;
             usage.files += 1;
         }
@@ -65,9 +64,9 @@ pub(super) fn hex(tenant: &[u8]) -> String {
 }
 
 /// Returns `true` if the file has expired.
-pub(super) fn has_expired(file: &FileRecord) -> bool {
+pub(super) fn has_expired(store: &dyn Store, file: &FileRecord) -> bool {
     file.expires_at
-        .is_some_and(|end| end <= seconds(SystemTime::now()))
+        .is_some_and(|end| end <= seconds(store.now()))
 }
 
 /// Removes a file and its content. A mark tells the sweep to finish the removal if this process dies in the middle.
@@ -76,7 +75,7 @@ pub(super) async fn remove(
     tenant: &str,
     id: &str,
 ) -> Result<(), StoreError> {
-    let mark = Unreferenced::new(tenant, SystemTime::now());
+    let mark = Unreferenced::new(tenant, store.now());
     store.put(&keys::upload(id), records::write(&mark)).await?;
     store.remove(&keys::file(tenant, id)).await?;
     remove_pieces(store, id).await?;

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use super::super::RequestId;
+use super::super::{RequestId, Store};
 
 /// The number of hexadecimal digits after the prefix, of which 14 encode the time and 32 are random.
 const DIGITS: usize = 14 + 32;
@@ -57,8 +57,8 @@ pub(super) fn millis(time: SystemTime) -> u64 {
 }
 
 /// Returns the remaining time until an instant in milliseconds since 1970, or zero if the instant has passed.
-pub(super) fn until(millis_then: u64) -> Duration {
-    Duration::from_millis(millis_then.saturating_sub(millis(SystemTime::now())))
+pub(super) fn until(store: &dyn Store, millis_then: u64) -> Duration {
+    Duration::from_millis(millis_then.saturating_sub(millis(store.now())))
 }
 
 #[cfg(all(test, not(loom)))]

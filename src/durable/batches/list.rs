@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::Uri;
 use serde_json::{Value, json};
 
-use super::super::StoreError;
+use super::super::{Store, StoreError};
 use super::error::bad_request;
 use super::records::{self, BatchRecord, FileRecord};
 use super::scan::Scan;
@@ -141,8 +141,8 @@ impl ListPage {
             Objects::Files(scan) => {
                 while let Some((id, value)) = scan.next().await? {
                     let file: FileRecord = records::read(&id, &value)?;
-                    if self.query.is_meant(&file) {
-                        let object = records::file_object(&id, &file);
+                    if self.query.is_meant(&*self.api.store, &file) {
+                        let object = records::file_object(&*self.api.store, &id, &file);
                         return Ok(Some((id, object)));
                     }
                 }
@@ -152,7 +152,7 @@ impl ListPage {
                 while let Some(id) = ids.pop_front() {
                     let file = files::find(&*self.api.store, &self.tenant, &id).await?;
                     if let Some(file) = file {
-                        let object = records::file_object(&id, &file);
+                        let object = records::file_object(&*self.api.store, &id, &file);
                         return Ok(Some((id, object)));
                     }
                 }
@@ -183,7 +183,7 @@ async fn oldest_files(
         && query.after.as_ref().is_none_or(|after| id < *after)
     {
         let file: FileRecord = records::read(&id, &value)?;
-        if query.is_meant(&file) {
+        if query.is_meant(&*api.store, &file) {
             page.push_front(id);
             page.truncate(query.limit + 1);
         }
@@ -251,9 +251,9 @@ impl ListQuery {
         Ok(read)
     }
 
-    fn is_meant(&self, file: &FileRecord) -> bool {
+    fn is_meant(&self, store: &dyn Store, file: &FileRecord) -> bool {
         let purpose = self.purpose.as_ref();
-        purpose.is_none_or(|purpose| *purpose == file.purpose) && !files::has_expired(file)
+        purpose.is_none_or(|purpose| *purpose == file.purpose) && !files::has_expired(store, file)
     }
 }
 

@@ -1,17 +1,17 @@
 //! Files and batches as records in a store, and as objects of OpenAI's API.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::super::StoreError;
+use super::super::{Store, StoreError};
 use super::id::seconds;
 use super::line::LineError;
 
-/// A file without its content. Times are in seconds since 1970.
+/// A file without its content. Times are in seconds since 1970, by the store's clock.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct FileRecord {
     pub(super) bytes: u64,
@@ -145,7 +145,7 @@ pub(super) fn read<T: DeserializeOwned>(key: &str, value: &[u8]) -> Result<T, St
 }
 
 /// Returns the file as an object of OpenAI's API.
-pub(super) fn file_object(id: &str, file: &FileRecord) -> Value {
+pub(super) fn file_object(store: &dyn Store, id: &str, file: &FileRecord) -> Value {
     let mut object = json!({
         "id": id,
         "object": "file",
@@ -157,10 +157,36 @@ pub(super) fn file_object(id: &str, file: &FileRecord) -> Value {
         "status_details": null,
     });
     object["expires_at"] = file.expires_at.into();
+    shown(store, object)
+}
+
+/// The fields of files and batches that are times in seconds.
+const TIMES: [&str; 9] = [
+    "created_at",
+    "in_progress_at",
+    "expires_at",
+    "finalizing_at",
+    "completed_at",
+    "failed_at",
+    "expired_at",
+    "cancelling_at",
+    "cancelled_at",
+];
+
+/// Converts the times of an object from those of the store's clock into those of the system's.
+pub(super) fn shown(store: &dyn Store, mut object: Value) -> Value {
+    for name in TIMES {
+        if let Some(time) = object.get_mut(name)
+            && let Some(at) = time.as_u64()
+            && let Some(at) = UNIX_EPOCH.checked_add(Duration::from_secs(at))
+        {
+            *time = seconds(store.system_time(at)).into();
+        }
+    }
     object
 }
 
-/// Returns the batch as an object of OpenAI's API. `cancelled` is the time at which the client cancelled the batch.
+/// Returns the batch as an object of OpenAI's API, with times of the store's clock. `cancelled` is the time at which the client cancelled the batch.
 pub(super) fn batch_object(
     id: &str,
     batch: &BatchRecord,

@@ -158,7 +158,9 @@ impl LineTask {
                 self.pause().await;
                 continue;
             }
-            new.cancel_after = Some(id::until(context.deadline).max(Duration::from_millis(1)));
+            new.cancel_after = Some(
+                id::until(&*context.api.store, context.deadline).max(Duration::from_millis(1)),
+            );
             match context.api.store.enqueue(new.clone()).await {
                 // A request that lacks replicas is stored all the same.
                 Ok(_) | Err(StoreError::NotReplicated { .. }) => return Ok(()),

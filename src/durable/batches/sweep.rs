@@ -1,6 +1,6 @@
 //! The removal of expired files and batches.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::sleep;
 
@@ -37,7 +37,9 @@ async fn remove_files(api: &BatchApi) -> Result<(), StoreError> {
     let mut scan = Scan::new(&api.store, keys::FILES, AT_ONCE);
     while let Some((key, value)) = scan.next().await? {
         let file: FileRecord = records::read(&key, &value)?;
-        if let (true, Some((tenant, id))) = (files::has_expired(&file), key.split_once('/')) {
+        if let (true, Some((tenant, id))) =
+            (files::has_expired(&*api.store, &file), key.split_once('/'))
+        {
             let uses = api.store.values(&keys::file_uses(id), None, 1);
             if uses.await?.is_empty() {
                 files::remove(&api.store, tenant, id).await?;
@@ -48,7 +50,7 @@ async fn remove_files(api: &BatchApi) -> Result<(), StoreError> {
 }
 
 async fn remove_broken_uploads(api: &BatchApi) -> Result<(), StoreError> {
-    let now = id::seconds(SystemTime::now());
+    let now = id::seconds(api.store.now());
     let mut scan = Scan::new(&api.store, keys::UPLOADS, AT_ONCE);
     while let Some((id, value)) = scan.next().await? {
         let upload: Unreferenced = records::read(&id, &value)?;
@@ -69,7 +71,7 @@ async fn remove_broken_uploads(api: &BatchApi) -> Result<(), StoreError> {
 }
 
 async fn remove_batches(api: &BatchApi) -> Result<(), StoreError> {
-    let now = id::seconds(SystemTime::now());
+    let now = id::seconds(api.store.now());
     let mut scan = Scan::new(&api.store, keys::BATCHES, AT_ONCE);
     while let Some((key, _)) = scan.next().await? {
         let Some((tenant, id)) = key.split_once('/') else {
@@ -99,7 +101,7 @@ async fn resume(api: &BatchApi, tenant: &str, id: &str) -> Result<(), StoreError
     if api.store.value(&keys::active(id)).await?.is_none() {
         let active = Active {
             tenant: tenant.to_owned(),
-            at: id::millis(SystemTime::now()),
+            at: id::millis(api.store.now()),
             ..Active::default()
         };
         api.store

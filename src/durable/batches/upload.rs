@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll};
-use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -73,7 +72,7 @@ where
         unparsed: Arc::clone(&unparsed),
         yields: false,
     };
-    let now = SystemTime::now();
+    let now = store.now();
     let file_id = id::new_id("file-", now).map_err(Failure::no_random)?;
     store
         .put(

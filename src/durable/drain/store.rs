@@ -1,6 +1,6 @@
 //! The implementation of [`Store`] for a [`DrainStore`].
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -169,6 +169,14 @@ impl Store for DrainStore {
 
     fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
         self.new.free_bytes()
+    }
+
+    fn now(&self) -> SystemTime {
+        self.new.now()
+    }
+
+    fn system_time(&self, time: SystemTime) -> SystemTime {
+        self.new.system_time(time)
     }
 
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {

@@ -1,6 +1,6 @@
 //! The operations of the store.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -271,6 +271,14 @@ impl Store for EmbeddedStore {
 
     fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
         Box::pin(self.shared.load(|archive| archive.free_bytes()))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.shared.clock.now().to_system()
+    }
+
+    fn system_time(&self, time: SystemTime) -> SystemTime {
+        self.shared.clock.shown(time)
     }
 
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {

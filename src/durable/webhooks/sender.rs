@@ -46,8 +46,6 @@ pub struct WebhookSender {
     secrets: Vec<WebhookSecret>,
     addresses: WebhookAddresses,
     client: Client<Connector, Full<Bytes>>,
-    /// The start of the sender on both clocks. Later times are this time plus the monotonic time since then.
-    started: (SystemTime, Instant),
 }
 
 impl WebhookSender {
@@ -64,7 +62,6 @@ impl WebhookSender {
             secrets: vec![secret],
             addresses,
             client,
-            started: (SystemTime::now(), Instant::now()),
         }
     }
 
@@ -128,7 +125,11 @@ impl WebhookSender {
         let of_requests = self.store.due_webhooks(room).await?;
         let mut due: Vec<_> = of_requests.into_iter().map(Message::from).collect();
         let others = outbox.take_due(&self.store).await?;
-        due.extend(others.into_iter().map(Message::from));
+        due.extend(others.into_iter().map(|other| {
+            let mut message = Message::from(other);
+            message.ended = self.store.system_time(message.ended);
+            message
+        }));
         Ok(due)
     }
 
@@ -171,8 +172,7 @@ impl WebhookSender {
 
     /// Returns the time since the end that the message tells of.
     fn age(&self, message: &Message) -> Duration {
-        let (system, instant) = self.started;
-        let now = system + instant.elapsed();
+        let now = self.store.system_time(self.store.now());
         now.duration_since(message.ended).unwrap_or_default()
     }
 
