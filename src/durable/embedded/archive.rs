@@ -303,15 +303,15 @@ impl Archive<'_> {
 
     fn recover_segment(self, segment: u32, recovery: &mut Recovery<'_>) -> Result<(), StoreError> {
         recovery.segment(segment);
-        // Most requests have ended, and the recovery needs only their numbers.
+        // Most requests have ended, and the recovery needs only their numbers, and their bytes until they are forgotten.
         let mut ended = Vec::new();
         let mut states: HashMap<u64, StateRow> = HashMap::new();
         self.rows(segment, Kind::State, |seq, row| {
             let row: StateRow = decode(row, "the state of a request")?;
             match row.ended {
                 Some(end) if row.webhook_due.is_none() => {
-                    recovery.ended(segment, seq, end);
-                    ended.push(seq);
+                    let is_kept = recovery.ended(segment, seq, end);
+                    ended.push((seq, is_kept.then_some(row.response_bytes)));
                 }
                 _ => {
                     states.insert(seq, row);
@@ -324,8 +324,13 @@ impl Archive<'_> {
             let mut ended = ended.iter().copied().peekable();
             self.rows(segment, kind, |seq, row| {
                 // Both sequences are sorted by number, so one pass finds the requests that have ended.
-                while ended.next_if(|&other| other < seq).is_some() {}
-                if ended.peek() == Some(&seq) {
+                while ended.next_if(|(other, _)| *other < seq).is_some() {}
+                if let Some((_, bytes)) = ended.next_if(|(other, _)| *other == seq) {
+                    if let Some(bytes) = bytes
+                        && let Ok(row) = RequestRow::read(row, self.1)
+                    {
+                        recovery.bytes(segment, &row.tenant, row.body_bytes + bytes);
+                    }
                     return Ok(());
                 }
                 let state = states.remove(&seq);

@@ -42,6 +42,9 @@ pub(crate) struct RequestRow {
     pub(crate) webhook: Option<String>,
     #[serde(default)]
     pub(crate) is_unlisted: bool,
+    /// The size of the body. 0 in the rows of earlier versions of the crate.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) body_bytes: u64,
 }
 
 /// An idempotency key, with the fingerprint of the request that came with it.
@@ -68,6 +71,7 @@ impl RequestRow {
             key: None,
             webhook: None,
             is_unlisted: false,
+            body_bytes: 0,
         }
     }
 
@@ -128,10 +132,13 @@ pub(crate) struct StateRow {
     /// The number of the last piece of all attempts before the latest one.
     #[serde(default)]
     pub(crate) dropped: u64,
+    /// The size in bytes of the responses and their pieces.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) response_bytes: u64,
 }
 
-fn is_zero(number: &u32) -> bool {
-    *number == 0
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 impl StateRow {
@@ -183,6 +190,12 @@ impl Stored {
         self.state.as_ref()?.ended
     }
 
+    /// Returns the bytes of the request and its responses.
+    pub(crate) fn bytes(&self) -> u64 {
+        let response = self.state.as_ref().map_or(0, |state| state.response_bytes);
+        self.row.body_bytes + response
+    }
+
     pub(crate) fn has_response(&self) -> bool {
         let state = self.state.as_ref();
         state.is_some_and(|state| state.response_status.is_some())
@@ -229,6 +242,9 @@ pub(crate) struct SealedRow {
     pub(crate) until: Time,
     /// The number of the store's latest request at the time of writing.
     pub(crate) latest: u64,
+    /// The bytes in the segment, by tenant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bytes: Vec<(Vec<u8>, u64)>,
 }
 
 /// A pause of a queue, of a tenant, or of everything if both are `None`.

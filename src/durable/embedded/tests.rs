@@ -1,5 +1,5 @@
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -7,6 +7,7 @@ use bytes::Bytes;
 use super::archive::Archive;
 use super::clock::{Boot, Machine};
 use super::storage::{Keys, Op, Order, Table, Visit};
+use super::write::{Write, ops};
 use super::*;
 use crate::PriorityLevels;
 use crate::durable::{NewRequest, Outcome, RequestStatus, Store, StoreError};
@@ -17,6 +18,8 @@ struct Faulty {
     memory: Memory,
     /// The number of writes that fail from now on.
     failures: AtomicU32,
+    /// `true` if bodies and responses can't be read.
+    is_unreadable: AtomicBool,
 }
 
 impl Storage for Faulty {
@@ -34,6 +37,9 @@ impl Storage for Faulty {
     }
 
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        if matches!(table, Table::Bytes(_)) && self.is_unreadable.load(Relaxed) {
+            return Err(StoreError::Unavailable("a damaged block".to_owned()));
+        }
         self.memory.get(table, key)
     }
 
@@ -61,6 +67,26 @@ fn open_on(storage: &Arc<Faulty>, machine: &Machine) -> EmbeddedStore {
 
 fn new(id: u128) -> NewRequest {
     NewRequest::new(RequestId::from_bits(id), Bytes::new())
+}
+
+#[tokio::test]
+async fn what_a_full_disk_refused_counts_towards_no_quota() {
+    let storage = Arc::new(Faulty::default());
+    let store = open(&storage);
+    let mut request = new(1);
+    request.request = Bytes::from_static(b"body");
+    storage.failures.store(1, Relaxed);
+    assert!(store.enqueue(request.clone()).await.is_err());
+    assert_eq!(store.stored_bytes(b"").await.unwrap(), 0);
+    store.enqueue(request).await.unwrap();
+    let lease = store.fetch("", 1).await.unwrap().remove(0).lease;
+    storage.failures.store(1, Relaxed);
+    let piece = Bytes::from_static(b"piece");
+    assert!(store.append(&lease, piece).await.is_err());
+    assert_eq!(store.stored_bytes(b"").await.unwrap(), 4);
+    drop(store);
+    let store = open(&storage);
+    assert_eq!(store.stored_bytes(b"").await.unwrap(), 4);
 }
 
 #[tokio::test]
@@ -164,6 +190,27 @@ async fn a_failed_write_refuses_what_is_new_and_keeps_what_ends() {
     assert_eq!(ids, stored);
 }
 
+#[test]
+fn a_body_that_can_not_be_read_stops_no_other_write() {
+    let storage = Faulty::default();
+    storage.is_unreadable.store(true, Relaxed);
+    let drop_bytes = Write::DropBytes {
+        segment: 1,
+        kept: vec![7],
+    };
+    let key = "key".to_owned();
+    let levels = PriorityLevels::default();
+    let made = ops(
+        &[drop_bytes, Write::Remove { key }],
+        Archive(&storage, &levels),
+    );
+    let made = made.unwrap();
+    assert!(
+        matches!(made[..], [Op::Remove(Table::Values, _)]),
+        "{made:?}"
+    );
+}
+
 #[tokio::test]
 async fn a_clock_that_was_corrected_before_a_restart_forgets_and_starts_nothing() {
     let storage = Arc::new(Faulty::default());
@@ -187,12 +234,18 @@ async fn a_clock_that_was_corrected_before_a_restart_forgets_and_starts_nothing(
     let mut later = new(2);
     later.delay = Some(Duration::from_secs(30 * 60));
     store.enqueue(later).await.unwrap();
+    let before = store.now();
     drop(store);
 
     let store = open_on(
         &storage,
         &wrong(hour + Duration::from_secs(2), Duration::ZERO),
     );
+    let passed = store.now().duration_since(before).unwrap();
+    assert!(passed < hour, "{passed:?} have passed");
+    let shown = store.system_time(store.now());
+    let off = SystemTime::now().duration_since(shown).unwrap_or_default();
+    assert!(off < hour, "it shows a time {off:?} ago");
     let ended = store.get(RequestId::from_bits(1)).await.unwrap();
     let ended = ended.expect("it ended just now");
     assert_eq!(ended.status, RequestStatus::Succeeded);

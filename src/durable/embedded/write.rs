@@ -54,6 +54,8 @@ pub(crate) enum Write {
         until: Time,
         /// The number of the store's latest request.
         latest: u64,
+        /// The bytes in the segment, by tenant.
+        bytes: Vec<(Vec<u8>, u64)>,
     },
     /// The end of a segment's seal, because one of its requests waits again.
     Unsealed {
@@ -81,7 +83,7 @@ pub(crate) enum Write {
 pub(crate) const RESPONSE_PART: usize = 128 << 10;
 
 /// The largest size in bytes of the bodies that move when the other bytes of a segment are dropped.
-const MOST_MOVED: usize = 16 << 20;
+pub(crate) const MOST_MOVED: u64 = 16 << 20;
 
 /// The key of the row that lists the pauses in force.
 pub(crate) const PAUSES: &[u8] = b"pauses";
@@ -188,10 +190,12 @@ impl Write {
                 segment,
                 until,
                 latest,
+                bytes,
             } => {
                 let row = encode(&SealedRow {
                     until: *until,
                     latest: *latest,
+                    bytes: bytes.clone(),
                 });
                 ops.push(Op::Put(Table::Meta, sealed(*segment), row?));
             }
@@ -209,9 +213,10 @@ impl Write {
                         return Ok(());
                     };
                     let body = body.unwrap_or_default();
-                    bytes += body.len();
+                    bytes += body.len() as u64;
+                    // The state does not know the sizes of requests that an earlier version of the crate has stored.
                     if bytes > MOST_MOVED {
-                        return Ok(()); // the segment is dropped with its last request
+                        return Ok(());
                     }
                     moved.push(Op::Put(table, keys::kept_body(*seq), body));
                 }

@@ -61,11 +61,12 @@ impl State {
             key,
             webhook: request.webhook,
             is_unlisted: !request.is_listed,
+            body_bytes: request.request.len() as u64,
             ..RequestRow::new(request.id, seq)
         };
         let segment = self.segments.current(now);
         self.segments
-            .add_bytes(segment, &row.tenant, request.request.len());
+            .add_bytes(segment, &row.tenant, row.body_bytes);
         let slot = self.insert(segment, &row);
         self.begin(slot);
         self.enter_order(slot, now);
@@ -146,6 +147,7 @@ impl State {
         record.tenant = self.tenants.acquire(&row.tenant, new);
         record.cost = row.cost;
         record.segment = segment;
+        record.body_bytes = row.body_bytes;
         record.level = row.level.min(self.rules.lowest());
         record.is_listed = !row.is_unlisted;
         if row.key.is_some() || row.webhook.is_some() || row.not_before.is_some() {
@@ -169,13 +171,16 @@ impl State {
 
     pub(super) fn undo_enqueue(&mut self, id: RequestId) {
         let Some(slot) = self.slot(id) else { return };
-        let record = self.record(slot);
+        let record = &self.requests[slot as usize];
         if let Phase::Ended(status) = record.phase {
             let reason = record.extra().reason.clone();
             let queue = self.queues.name(record.queue);
             self.totals
                 .undo(queue, &QueueEvent::Ended { status, reason });
         }
+        let tenant = self.tenants.name(record.tenant);
+        self.segments
+            .undo_bytes(record.segment, tenant, record.body_bytes);
         self.remove(slot);
     }
 

@@ -44,7 +44,7 @@ use super::archive::Archive;
 use super::keys::Name;
 use super::rows::{Retention, StateRow, Stored, forgotten_at};
 use super::time::Time;
-use super::write::Write;
+use super::write::{MOST_MOVED, Write};
 use crate::durable::{Pause, RequestId, RequestStatus, StoreConfig, StoreError};
 
 pub(crate) use self::recover::Recovery;
@@ -100,8 +100,8 @@ pub(crate) struct State {
 pub(crate) enum Undo {
     /// A request that was stored.
     Enqueue(RequestId),
-    /// A piece that was added to the response of a request.
-    Append(RequestId),
+    /// A piece of this many bytes that was added to the response of a request.
+    Append(RequestId, u64),
 }
 
 /// The order and the levels of one queue.
@@ -192,7 +192,7 @@ impl State {
         for change in changes.into_iter().rev() {
             match change {
                 Undo::Enqueue(id) => self.undo_enqueue(id),
-                Undo::Append(id) => self.undo_append(id),
+                Undo::Append(id, bytes) => self.undo_append(id, bytes),
             }
         }
     }
@@ -259,7 +259,13 @@ impl State {
             self.segments.hold_up_until(segment, now.after(LOOK_AGAIN));
             return;
         }
+        let bytes: u64 = held.iter().map(|record| record.body_bytes).sum();
+        if bytes > MOST_MOVED {
+            return; // the segment is dropped with its last request
+        }
         let kept = held.iter().map(|record| record.seq).collect();
+        let bytes = |record: &&Record| (self.tenants.name(record.tenant), record.body_bytes);
+        self.segments.keep_bytes(segment, held.iter().map(bytes));
         self.writes.push(Write::DropBytes { segment, kept });
     }
 
@@ -402,6 +408,7 @@ impl State {
             webhook_due: extra.webhook_due,
             chunks: extra.chunks,
             dropped: extra.dropped,
+            response_bytes: extra.response_bytes,
         };
         let is_in_lists = record.has_ended() && record.is_listed;
         let tenant = || self.tenants.name(record.tenant).to_vec();

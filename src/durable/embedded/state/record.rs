@@ -21,6 +21,8 @@ pub(super) struct Record {
     pub(super) tenant: u32,
     pub(super) cost: u32,
     pub(super) segment: u32,
+    /// The size of the body in bytes.
+    pub(super) body_bytes: u64,
     pub(super) level: u8,
     pub(super) is_listed: bool,
 }
@@ -46,6 +48,8 @@ pub(super) struct Extra {
     pub(super) webhook: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) response_status: Option<u16>,
+    /// The size in bytes of the responses and their pieces.
+    pub(super) response_bytes: u64,
 }
 
 /// The extra fields of a request that uses none of them.
@@ -63,6 +67,7 @@ static NO_EXTRA: Extra = Extra {
     webhook: None,
     reason: None,
     response_status: None,
+    response_bytes: 0,
 };
 
 /// The phase of a request in its life.
@@ -104,6 +109,7 @@ impl Record {
             tenant: 0,
             cost: 1,
             segment: 0,
+            body_bytes: 0,
             level: 0,
             is_listed: true,
         }

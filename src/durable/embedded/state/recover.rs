@@ -38,19 +38,29 @@ impl<'a> Recovery<'a> {
     pub(crate) fn sealed(&mut self, segment: u32, row: &SealedRow) {
         self.state.segments.recover_sealed(segment, row.until);
         self.state.latest = self.state.latest.max(row.latest);
+        for (tenant, bytes) in &row.bytes {
+            self.bytes(segment, tenant, *bytes);
+        }
     }
 
-    /// Adds a request that has ended and needs no further work, such as a webhook.
-    pub(crate) fn ended(&mut self, segment: u32, seq: u64, ended: Time) {
+    /// Adds a request that has ended and needs no further work, such as a webhook. Returns `false` if it is forgotten.
+    pub(crate) fn ended(&mut self, segment: u32, seq: u64, ended: Time) -> bool {
         let until = ended.after(self.state.config.retention);
         self.state.segments.keep(segment, until);
         self.state.latest = self.state.latest.max(seq);
+        until > self.now
+    }
+
+    /// Adds the bytes of an ended request and its response.
+    pub(crate) fn bytes(&mut self, segment: u32, tenant: &[u8], bytes: u64) {
+        self.state.segments.add_bytes(segment, tenant, bytes);
     }
 
     /// Adds a request. `chunks` is the number of the last piece of its response that is on the disk.
     pub(crate) fn add(&mut self, stored: Stored, chunks: u64) {
         let (ended, status) = (stored.ended(), stored.status());
         let slot = self.state.insert(stored.segment, &stored.row);
+        self.bytes(stored.segment, &stored.row.tenant, stored.bytes());
         self.state.restore(slot, stored.state, chunks);
         if let Some(ended) = ended {
             let retention = self.state.config.retention;
@@ -115,5 +125,6 @@ impl State {
         extra.webhook_due = state.webhook_due;
         extra.chunks = chunks.max(state.chunks);
         extra.dropped = state.dropped;
+        extra.response_bytes = state.response_bytes;
     }
 }

@@ -87,7 +87,7 @@ impl State {
         Some((record.segment, record.seq))
     }
 
-    /// Returns the bytes of the requests of a tenant and their responses, as far as they were stored since the opening.
+    /// Returns the bytes of the requests of a tenant and their responses.
     pub(crate) fn stored_bytes(&self, tenant: &[u8]) -> u64 {
         self.segments.bytes_of(tenant)
     }

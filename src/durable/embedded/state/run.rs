@@ -111,11 +111,10 @@ impl State {
         };
         match outcome {
             Outcome::Responded { status, response } => {
+                self.add_response_bytes(slot, response.len() as u64);
                 let record = self.record_mut(slot);
                 record.extra_mut().response_status = Some(status);
-                let (segment, seq, tenant) = (record.segment, record.seq, record.tenant);
-                let tenant = self.tenants.name(tenant);
-                self.segments.add_bytes(segment, tenant, response.len());
+                let (segment, seq) = (record.segment, record.seq);
                 self.writes.push(Write::Response {
                     segment,
                     seq,
@@ -205,27 +204,39 @@ impl State {
         let Some(slot) = self.leased(lease) else {
             return false;
         };
+        let bytes = data.len() as u64;
+        self.add_response_bytes(slot, bytes);
         let record = self.record_mut(slot);
         let (segment, seq, id) = (record.segment, record.seq, record.id);
         let extra = record.extra_mut();
         extra.chunks += 1;
         let number = extra.chunks;
-        let tenant = self.tenants.name(self.record(slot).tenant);
-        self.segments.add_bytes(segment, tenant, data.len());
         self.writes.push(Write::Chunk {
             segment,
             seq,
             number,
             data,
         });
-        self.undo.push(Undo::Append(id));
+        self.undo.push(Undo::Append(id, bytes));
         self.news.requests.push(id);
         true
     }
 
-    pub(super) fn undo_append(&mut self, id: RequestId) {
-        if let Some(slot) = self.slot(id) {
-            self.record_mut(slot).extra_mut().chunks -= 1;
-        }
+    /// Counts bytes of the response of a request.
+    fn add_response_bytes(&mut self, slot: u32, bytes: u64) {
+        let record = &mut self.requests[slot as usize];
+        record.extra_mut().response_bytes += bytes;
+        let tenant = self.tenants.name(record.tenant);
+        self.segments.add_bytes(record.segment, tenant, bytes);
+    }
+
+    pub(super) fn undo_append(&mut self, id: RequestId, bytes: u64) {
+        let Some(slot) = self.slot(id) else { return };
+        let record = &mut self.requests[slot as usize];
+        let extra = record.extra_mut();
+        extra.chunks -= 1;
+        extra.response_bytes -= bytes;
+        let tenant = self.tenants.name(record.tenant);
+        self.segments.undo_bytes(record.segment, tenant, bytes);
     }
 }

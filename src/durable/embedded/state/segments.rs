@@ -1,6 +1,5 @@
 //! Segments of time. Requests that were stored in the same segment are dropped from the disk together.
 
-use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -27,7 +26,7 @@ struct Segment {
     /// The time from which the bytes of its forgotten requests may be dropped, although others are in memory. `None` if
     /// there are none.
     drops_bytes: Option<Time>,
-    /// The bytes that requests of each tenant and their responses have added since the store was opened.
+    /// The bytes of the requests of each tenant and of their responses.
     bytes: HashMap<Vec<u8>, u64>,
 }
 
@@ -104,8 +103,7 @@ impl Segments {
     }
 
     /// Counts bytes that a tenant has stored in a segment, until the segment is dropped.
-    pub(super) fn add_bytes(&mut self, segment: u32, tenant: &[u8], bytes: usize) {
-        let bytes = bytes as u64;
+    pub(super) fn add_bytes(&mut self, segment: u32, tenant: &[u8], bytes: u64) {
         add_to(&mut self.entry(segment).bytes, tenant, bytes);
         add_to(&mut self.bytes, tenant, bytes);
     }
@@ -115,12 +113,26 @@ impl Segments {
         self.bytes.get(tenant).copied().unwrap_or(0)
     }
 
-    fn forget_bytes(&mut self, tenant: Vec<u8>, bytes: u64) {
-        if let Entry::Occupied(mut count) = self.bytes.entry(tenant) {
-            *count.get_mut() -= bytes;
-            if *count.get() == 0 {
-                count.remove();
-            }
+    /// Takes back bytes that were [added](Self::add_bytes).
+    pub(super) fn undo_bytes(&mut self, segment: u32, tenant: &[u8], bytes: u64) {
+        take_from(&mut self.entry(segment).bytes, tenant, bytes);
+        take_from(&mut self.bytes, tenant, bytes);
+    }
+
+    /// Counts only these bytes of a segment, by tenant, because the others were dropped.
+    pub(super) fn keep_bytes<'a>(
+        &mut self,
+        segment: u32,
+        kept: impl Iterator<Item = (&'a [u8], u64)>,
+    ) {
+        let dropped = std::mem::take(&mut self.entry(segment).bytes);
+        self.forget_bytes(dropped);
+        kept.for_each(|(tenant, bytes)| self.add_bytes(segment, tenant, bytes));
+    }
+
+    fn forget_bytes(&mut self, dropped: HashMap<Vec<u8>, u64>) {
+        for (tenant, bytes) in dropped {
+            take_from(&mut self.bytes, &tenant, bytes);
         }
     }
 
@@ -141,13 +153,13 @@ impl Segments {
                     segment: number,
                     until: segment.until,
                     latest,
+                    bytes: segment.bytes.clone().into_iter().collect(),
                 });
             }
         }
         for number in dropped {
-            let segment = self.all.remove(&number);
-            for (tenant, bytes) in segment.into_iter().flat_map(|segment| segment.bytes) {
-                self.forget_bytes(tenant, bytes);
+            if let Some(segment) = self.all.remove(&number) {
+                self.forget_bytes(segment.bytes);
             }
             writes.push(Write::DropSegment(number));
         }
@@ -195,5 +207,14 @@ fn add_to(counts: &mut HashMap<Vec<u8>, u64>, tenant: &[u8], bytes: u64) {
     match counts.get_mut(tenant) {
         Some(count) => *count += bytes,
         None => drop(counts.insert(tenant.to_vec(), bytes)),
+    }
+}
+
+fn take_from(counts: &mut HashMap<Vec<u8>, u64>, tenant: &[u8], bytes: u64) {
+    if let Some(count) = counts.get_mut(tenant) {
+        *count -= bytes;
+        if *count == 0 {
+            counts.remove(tenant);
+        }
     }
 }

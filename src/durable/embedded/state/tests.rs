@@ -69,6 +69,7 @@ fn an_undone_request_leaves_no_trace() {
     let paper = Paper::default();
     let mut state = State::new(StoreConfig::default().max_size(1), 1);
     let mut request = new(1);
+    request.request = Bytes::from_static(b"body");
     request.cancel_after = Some(Duration::from_secs(5));
     request.idempotency = Some(crate::durable::Idempotency {
         key: "k".into(),
@@ -85,6 +86,7 @@ fn an_undone_request_leaves_no_trace() {
         assert!(state.depths(at(0)).is_empty());
         assert!(state.fetch("", 1, at(0)).is_empty());
         assert!(state.by_key.is_empty() && state.listed.is_empty());
+        assert_eq!(state.stored_bytes(b""), 0);
     }
     // One that is over at once, too.
     request.cancel_after = Some(Duration::ZERO);
@@ -95,7 +97,74 @@ fn an_undone_request_leaves_no_trace() {
     let ended = state.take_ended();
     state.release_ended(&ended);
     assert!(state.requests.is_empty());
+    assert_eq!(state.stored_bytes(b""), 0);
     assert!(state.put(&paper, new(2), at(0)).is_ok());
+}
+
+/// Stores a request of tenant `t` with a body of 4 bytes, and ends it with a response of 8.
+fn run_one(state: &mut State, paper: &Paper, id: u128, now: Time) {
+    let request = NewRequest {
+        request: Bytes::from_static(b"body"),
+        tenant: b"t".to_vec(),
+        ..new(id)
+    };
+    state.put(paper, request, now).unwrap();
+    let lease = state.fetch("", 1, now).remove(0).lease;
+    let outcome = Outcome::Responded {
+        status: 200,
+        response: Bytes::from_static(b"response"),
+    };
+    assert!(state.finish(&lease, outcome, now));
+}
+
+#[test]
+fn an_undone_piece_of_a_response_takes_no_bytes() {
+    let paper = Paper::default();
+    let mut state = State::new(StoreConfig::default(), 1);
+    state.put(&paper, new(1), at(0)).unwrap();
+    state.take_undo();
+    let lease = state.fetch("", 1, at(0)).remove(0).lease;
+    state.append(&lease, Bytes::from_static(b"piece"));
+    assert_eq!(state.stored_bytes(b""), 5);
+    let undo = state.take_undo();
+    state.undo(undo);
+    assert_eq!(state.stored_bytes(b""), 0);
+}
+
+#[test]
+fn stored_bytes_of_a_tenant_count_after_a_reopen() {
+    let retention = Duration::from_secs(600);
+    let config = StoreConfig::default().retention(retention);
+    let mut state = State::new(config.clone(), 1);
+    let paper = Paper::default();
+    run_one(&mut state, &paper, 1, at(0));
+    paper.write(&mut state);
+    run_one(&mut state, &paper, 3, at(100));
+    let request = NewRequest {
+        request: Bytes::from_static(b"waits"),
+        tenant: b"t".to_vec(),
+        ..new(2)
+    };
+    state.put(&paper, request, at(100)).unwrap();
+    paper.write(&mut state);
+    assert_eq!(state.stored_bytes(b"t"), 12 + 5 + 12);
+    for seconds in [101, 200] {
+        // The first segment is sealed by the second time.
+        state.advance(at(seconds));
+        paper.write(&mut state);
+        state = paper.read(config.clone(), at(seconds));
+        assert_eq!(state.stored_bytes(b"t"), 12 + 5 + 12, "{seconds}");
+        assert_eq!(state.stored_bytes(b"other"), 0);
+    }
+    state.advance(at(601));
+    paper.write(&mut state);
+    assert_eq!(state.stored_bytes(b"t"), 5 + 12);
+    // Of the second segment, only what waits is left.
+    state.advance(at(701));
+    paper.write(&mut state);
+    assert_eq!(state.stored_bytes(b"t"), 5);
+    let state = paper.read(config, at(702));
+    assert_eq!(state.stored_bytes(b"t"), 5);
 }
 
 #[test]
@@ -160,6 +229,7 @@ fn a_waiting_request_keeps_no_bytes_of_forgotten_ones() {
         stored.unwrap().unwrap().place()
     });
     assert_eq!(kept, segment);
+    assert_eq!(state.stored_bytes(b""), 300_004);
     let response = || paper.archive().response(segment, ended).unwrap();
     state.advance(at(100));
     paper.write(&mut state);
@@ -168,6 +238,7 @@ fn a_waiting_request_keeps_no_bytes_of_forgotten_ones() {
     state.advance(at(101));
     paper.write(&mut state);
     assert_eq!(response(), None);
+    assert_eq!(state.stored_bytes(b""), 4);
     let body = paper.archive().body(kept, seq).unwrap();
     assert_eq!(body.unwrap(), "body");
     // It does so once, and again after a reopen.
