@@ -189,6 +189,60 @@ async fn a_file_that_is_cut_or_removed_loses_nothing_silently() {
     assert!(small.loses_nothing(Path::new(""), None, "whole").await);
 }
 
+/// Returns the places in a log where a batch ends.
+fn ends_of_batches(log: &[u8]) -> Vec<usize> {
+    let magic = b"FJL\x03";
+    let ends = log.windows(magic.len()).enumerate();
+    ends.filter_map(|(at, bytes)| (bytes == magic).then_some(at + magic.len()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_is_cut_is_found_without_the_count_of_commits() {
+    let small = Small::new().await;
+    let log = Path::new("log/0.jnl");
+    let whole = &small.files[log];
+    let ends = ends_of_batches(whole);
+    assert!(ends.len() > 8, "{ends:?}");
+    let open = |folder: &Folder| EmbeddedStore::open(folder.path(), StoreConfig::default());
+    for end in ends.iter().rev().take(3) {
+        for acknowledged in [None, Some(&b""[..]), Some(&b"0\n0\n"[..])] {
+            let folder = small.with(log, Some(&whole[..*end]));
+            let count = folder.path().join("acknowledged");
+            match acknowledged {
+                None => std::fs::remove_file(count).unwrap(),
+                Some(text) => std::fs::write(count, text).unwrap(),
+            }
+            for _ in 0..2 {
+                let refused = open(&folder).unwrap_err();
+                assert!(refused.to_string().contains("`acknowledged`"), "{refused}");
+            }
+            if *end == whole.len() {
+                let salvaged = EmbeddedStore::salvage(folder.path(), StoreConfig::default());
+                assert_eq!(run_all(&salvaged.unwrap()).await.len(), 6);
+                open(&folder).unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_without_its_oldest_log_is_refused() {
+    let small = Small::new().await;
+    let log = Path::new("log/0.jnl");
+    let whole = &small.files[log];
+    let middle = ends_of_batches(whole)[4];
+    for is_lost in [false, true] {
+        let folder = small.with(log, (!is_lost).then_some(&whole[..middle]));
+        std::fs::write(folder.path().join("log/1.jnl"), &whole[middle..]).unwrap();
+        let opened = EmbeddedStore::open(folder.path(), StoreConfig::default());
+        match opened {
+            Ok(store) => assert_eq!(run_all(&store).await.len(), 6, "lost: {is_lost}"),
+            Err(why) => assert!(is_lost && matches!(why, OpenError::Damaged { .. }), "{why}"),
+        }
+    }
+}
+
 /// Returns the folder in which the damaged files of a store were kept.
 fn kept(folder: &Path) -> PathBuf {
     let entries = std::fs::read_dir(folder).unwrap();

@@ -1,7 +1,8 @@
 //! The number of commits that were acknowledged, in a file beside the database.
 //!
 //! The file is written after each commit, and synced now and then. It may thus be behind after a power loss, and is
-//! never ahead: a database with fewer commits than the file says has lost some.
+//! never ahead: a database with fewer commits than the file says has lost some. It is synced before the first commit, so
+//! a database with numbered commits has it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -15,7 +16,13 @@ pub(crate) struct Acknowledged {
     pub(crate) number: u64,
     /// The number up to which commits may be missing, because the store was salvaged.
     pub(crate) salvaged: u64,
+    /// `true` if the file is new, or can't be read.
+    pub(crate) is_unknown: bool,
 }
+
+/// What is wrong with a database whose commits are numbered, if nothing says how many were acknowledged.
+pub(crate) const GONE: &str =
+    "the file `acknowledged` is gone or damaged, so lost commits would go unnoticed";
 
 /// The open file.
 pub(crate) struct Ledger {
@@ -40,6 +47,7 @@ impl Acknowledged {
         let decoded = Self {
             number: number.parse().ok()?,
             salvaged: salvaged.parse().ok()?,
+            is_unknown: false,
         };
         (decoded.encode().as_bytes() == text).then_some(decoded)
     }
@@ -54,16 +62,13 @@ impl Ledger {
         let mut file = file.open(&path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)?;
-        let decoded = Acknowledged::decode(&text);
-        if decoded.is_none() && !text.is_empty() {
-            tracing::warn!(
-                "can't read {}: lost commits may go unnoticed",
-                path.display()
-            );
-        }
+        let unknown = Acknowledged {
+            is_unknown: true,
+            ..Acknowledged::default()
+        };
         Ok(Self {
             file,
-            acknowledged: decoded.unwrap_or_default(),
+            acknowledged: Acknowledged::decode(&text).unwrap_or(unknown),
             synced: Instant::now(),
         })
     }
@@ -89,6 +94,16 @@ impl Ledger {
         self.sync()
     }
 
+    /// Makes sure that a new file is there after a power loss.
+    pub(crate) fn create(&mut self, folder: &Path) -> io::Result<()> {
+        self.write()?;
+        self.sync()?;
+        // Other systems can't open a folder.
+        #[cfg(unix)]
+        File::open(folder)?.sync_all()?;
+        Ok(())
+    }
+
     fn write(&mut self) -> io::Result<()> {
         self.file.rewind()?;
         self.file.write_all(self.acknowledged.encode().as_bytes())
@@ -109,6 +124,7 @@ mod tests {
         let written = Acknowledged {
             number: 42,
             salvaged: 7,
+            is_unknown: false,
         };
         let text = written.encode().into_bytes();
         assert_eq!(Acknowledged::decode(&text), Some(written));

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::OpenError;
-use super::ledger::{Acknowledged, Ledger};
+use super::ledger::{self, Acknowledged, Ledger};
 use super::storage::{Keys, Op, Order, Storage, Table, Visit};
 use crate::durable::StoreError;
 
@@ -47,12 +47,17 @@ impl<S: Storage> Numbered<S> {
         let row = storage.get(Table::Meta, COMMIT).map_err(unreadable)?;
         let number = row.and_then(|row| Some(u64::from_be_bytes(row[..].try_into().ok()?)));
         let number = number.unwrap_or(0);
-        if number < acknowledged.number && !is_salvaged {
-            let expected = acknowledged.number;
-            return Err(OpenError::Damaged {
-                path: path.to_owned(),
-                why: format!("it has commit {number} of {expected} that were acknowledged"),
-            });
+        let expected = acknowledged.number;
+        let damage = match is_salvaged {
+            true => None,
+            false if number < expected => Some(format!(
+                "it has commit {number} of {expected} that were acknowledged"
+            )),
+            false => (number > 0 && acknowledged.is_unknown).then(|| ledger::GONE.to_owned()),
+        };
+        if let Some(why) = damage {
+            let path = path.to_owned();
+            return Err(OpenError::Damaged { path, why });
         }
         let number = number.max(acknowledged.number);
         let numbered = |ledger: &mut Ledger| match is_salvaged {
@@ -60,6 +65,9 @@ impl<S: Storage> Numbered<S> {
             false => ledger.acknowledge(number),
         };
         numbered(&mut ledger).map_err(failed)?;
+        if acknowledged.is_unknown {
+            ledger.create(path).map_err(failed)?;
+        }
         let opened = Self {
             storage,
             ledger: Mutex::new(ledger),

@@ -9,29 +9,43 @@ use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use lsm_tree::{AbstractTree, SeqNo, SequenceNumberCounter};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::journal::{self, Batch};
-use crate::durable::embedded::ledger::Acknowledged;
+use crate::durable::embedded::ledger::{self, Acknowledged};
+use crate::durable::embedded::numbered::COMMIT;
 
 /// The most by which the order of a batch may be ahead of the previous one. Between two batches, the database counts
 /// only its own changes of keyspaces.
 pub(super) const AHEAD: u64 = 1 << 20;
 
+/// The result of a check that found nothing wrong.
+pub(super) struct Checked {
+    /// `true` if an earlier version of the crate has written last. It keeps neither the number of the commit nor the list of
+    /// the tables.
+    pub(super) is_older: bool,
+}
+
 /// Checks the files of a database. Returns what is wrong with them, for the message of an error.
-pub(super) fn check(folder: &Path, acknowledged: Acknowledged) -> Result<(), String> {
+pub(super) fn check(folder: &Path, acknowledged: Acknowledged) -> Result<Checked, String> {
     let failed = |why: io::Error| why.to_string();
     if !folder.try_exists().map_err(failed)? {
+        let is_older = false;
         return match acknowledged.number {
-            0 => Ok(()),
+            0 => Ok(Checked { is_older }),
             number => Err(format!("its {number} commits are gone")),
         };
     }
     if acknowledged.number > 0 && !folder.join("version").try_exists().map_err(failed)? {
         return Err("the file `version` is gone".to_owned());
     }
-    let torn = check_logs(folder, acknowledged)?;
-    check_keyspaces(&folder.join("keyspaces"), acknowledged)?;
+    let Logs { torn, first, last } = check_logs(folder, acknowledged)?;
+    let keyspaces = folder.join("keyspaces");
+    check_keyspaces(&keyspaces, acknowledged)?;
+    if let Some(first) = first {
+        follows_tables(&keyspaces, &first, acknowledged)?;
+    }
     if let Some(Torn { path, whole, rest }) = torn {
         tracing::warn!(
             "the last write to {} was torn before it was acknowledged, and is dropped",
@@ -40,7 +54,15 @@ pub(super) fn check(folder: &Path, acknowledged: Acknowledged) -> Result<(), Str
         std::fs::write(path.with_extension("torn"), rest).map_err(failed)?;
         cut(&path, whole).map_err(failed)?;
     }
-    Ok(())
+    let is_older = last.is_some_and(|batch| batch.commit.is_none());
+    Ok(Checked { is_older })
+}
+
+/// The contents of the logs.
+struct Logs {
+    torn: Option<Torn>,
+    first: Option<Batch>,
+    last: Option<Batch>,
 }
 
 /// A log with a torn end.
@@ -52,13 +74,13 @@ struct Torn {
     rest: Vec<u8>,
 }
 
-fn check_logs(folder: &Path, acknowledged: Acknowledged) -> Result<Option<Torn>, String> {
+fn check_logs(folder: &Path, acknowledged: Acknowledged) -> Result<Logs, String> {
     let logs = journal::logs(folder).map_err(|why| why.to_string())?;
     if logs.is_empty() && acknowledged.number > 0 {
         return Err("the log is gone".to_owned());
     }
     let mut torn = None;
-    let mut last: Option<Batch> = None;
+    let (mut first, mut last): (Option<Batch>, Option<Batch>) = (None, None);
     let mut expected = None;
     for (nth, (number, path)) in logs.iter().enumerate() {
         let name = path.file_name().unwrap_or_default().display();
@@ -72,6 +94,7 @@ fn check_logs(folder: &Path, acknowledged: Acknowledged) -> Result<Option<Torn>,
             follows(last.as_ref(), &batch, acknowledged)
                 .map_err(|why| format!("{name} has {why} at byte {}", batch.bytes.start))?;
             whole = batch.bytes.end;
+            first.get_or_insert_with(|| batch.clone());
             last = Some(batch);
         }
         let behind = journal::search(&log, whole);
@@ -92,13 +115,51 @@ fn check_logs(folder: &Path, acknowledged: Acknowledged) -> Result<Option<Torn>,
         }
     }
     // Without a commit in the logs, all are in the tables, where the number is checked once the database is open.
-    match last.and_then(|batch| batch.commit) {
+    match last.as_ref().and_then(|batch| batch.commit) {
         Some(commit) if commit < acknowledged.number => Err(format!(
             "its log ends with commit {commit} of {} that were acknowledged",
             acknowledged.number
         )),
-        _ => Ok(torn),
+        Some(_) if acknowledged.is_unknown => Err(ledger::GONE.to_owned()),
+        _ => Ok(Logs { torn, first, last }),
     }
+}
+
+/// Checks that the tables have all commits before the first one in the logs. The database removes a log once the tables have
+/// all that is in it.
+fn follows_tables(
+    keyspaces: &Path,
+    first: &Batch,
+    acknowledged: Acknowledged,
+) -> Result<(), String> {
+    let Some(commit) = first.commit else {
+        return Ok(()); // an earlier version of the crate has written it
+    };
+    let before = commit.saturating_sub(1);
+    if before <= acknowledged.salvaged {
+        return Ok(());
+    }
+    let folder = keyspaces.join(first.keyspace.to_string());
+    let number = match folder.try_exists() {
+        Ok(true) => number_in_tables(folder),
+        Ok(false) => Ok(None),
+        Err(why) => Err(why.into()),
+    };
+    let number = number.map_err(|why| format!("can't read keyspaces/{}: {why}", first.keyspace))?;
+    match number.unwrap_or(0) {
+        number if number < before => Err(format!(
+            "its tables end with commit {number}, and its logs begin with commit {commit}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the number of the last commit that is in the tables of a keyspace, without its logs.
+fn number_in_tables(keyspace: PathBuf) -> lsm_tree::Result<Option<u64>> {
+    let counter = SequenceNumberCounter::default;
+    let tree = lsm_tree::Config::new(keyspace, counter(), counter()).open()?;
+    let row = tree.get(COMMIT, SeqNo::MAX)?;
+    Ok(row.and_then(|row| Some(u64::from_be_bytes((*row).try_into().ok()?))))
 }
 
 /// Checks that a batch is the next one after another. Returns what is wrong with it.
@@ -197,7 +258,6 @@ mod tests {
 
     use super::super::tables::Tables;
     use super::*;
-    use crate::durable::embedded::numbered::COMMIT;
     use crate::durable::embedded::storage::{Op, Table};
 
     /// Returns a folder with nothing but a log of this many commits, and the log.
@@ -221,11 +281,17 @@ mod tests {
         (folder, log)
     }
 
+    fn acknowledged(number: u64) -> Acknowledged {
+        Acknowledged {
+            number,
+            ..Acknowledged::default()
+        }
+    }
+
     fn check(folder: &Path, log: &[u8], number: u64) -> Result<Option<usize>, String> {
         std::fs::write(folder.join("0.jnl"), log).unwrap();
-        let salvaged = 0;
-        let torn = check_logs(folder, Acknowledged { number, salvaged });
-        torn.map(|torn| torn.map(|torn| torn.whole))
+        let logs = check_logs(folder, acknowledged(number));
+        logs.map(|logs| logs.torn.map(|torn| torn.whole))
     }
 
     #[test]
@@ -249,6 +315,61 @@ mod tests {
             let found = check(&folder, &log[..at], 4);
             assert!(found.is_err() || at < first, "cut at {at}: {found:?}");
         }
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_segment_that_was_half_removed_is_removed() {
+        let (folder, _) = logged("half-removed", 1);
+        let database = folder.join("database");
+        let keyspaces = || {
+            let entries = std::fs::read_dir(database.join("keyspaces")).unwrap();
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.collect::<std::collections::BTreeSet<_>>()
+        };
+        let before = keyspaces();
+        let tables = Tables::open(&database).unwrap();
+        let row = Op::Put(Table::Rows(1), b"key".to_vec(), Bytes::new());
+        tables.commit(&[row]).unwrap();
+        let new = keyspaces();
+        let segment = new.difference(&before).next().unwrap();
+        let segment = database.join("keyspaces").join(segment);
+        let list = std::fs::read(segment.join("v0")).unwrap();
+        tables.commit(&[Op::DropSegment(1)]).unwrap();
+        drop(tables);
+
+        // The crash came when its smallest file was gone, and two of its lists were left.
+        std::fs::create_dir_all(&segment).unwrap();
+        for name in ["v0", "v1"] {
+            std::fs::write(segment.join(name), &list).unwrap();
+        }
+        super::check(&database, Acknowledged::default()).unwrap();
+        drop(Tables::open(&database).unwrap());
+        assert_eq!(keyspaces(), before);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn the_loss_of_the_oldest_log_is_found() {
+        let (folder, log) = logged("oldest", 4);
+        let database = folder.join("database");
+        let end = journal::batches(&log, 0).nth(1).unwrap().bytes.end;
+        std::fs::write(database.join("0.jnl"), &log[..end]).unwrap();
+        std::fs::write(database.join("1.jnl"), &log[end..]).unwrap();
+        let check = || super::check(&database, acknowledged(4)).map(|_| ());
+        check().unwrap();
+        std::fs::rename(database.join("0.jnl"), folder.join("0.jnl")).unwrap();
+        let found = check().unwrap_err();
+        assert!(found.contains("its logs begin with commit 3"), "{found}");
+
+        // Opened with all its logs, the database moves the rows of the oldest one to its tables, and removes it.
+        std::fs::rename(folder.join("0.jnl"), database.join("0.jnl")).unwrap();
+        let tables = Tables::open(&database).unwrap();
+        while database.join("0.jnl").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        drop(tables);
+        check().unwrap();
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -23,6 +23,8 @@ pub(super) struct Batch {
     pub(super) commit: Option<u64>,
     /// The number that `seqno` must reach, as the batch itself has it.
     pub(super) least_seqno: Option<u64>,
+    /// The number of the keyspace in which the batch puts the number of the commit.
+    pub(super) keyspace: u64,
 }
 
 /// The key of the row in which a batch repeats its `seqno`, or a number that is a little smaller.
@@ -40,7 +42,7 @@ const MAGIC: &[u8] = b"FJL\x03";
 pub(super) fn batch(log: &[u8], at: usize) -> Option<Batch> {
     let mut reader = Reader(log.get(at..)?);
     let mut hash = Xxh3::new();
-    let mut numbers = (None, None);
+    let (mut numbers, mut commit_keyspace) = ((None, None), 0);
     if reader.byte()? != START {
         return None;
     }
@@ -50,14 +52,15 @@ pub(super) fn batch(log: &[u8], at: usize) -> Option<Batch> {
         let before = reader.0;
         match reader.byte()? {
             ITEM => {
-                // The kind of the value, its compression, and the number of its keyspace.
-                reader.take(2 + 8)?;
+                // The kind of the value and its compression.
+                reader.take(2)?;
+                let keyspace = reader.number::<8>()?;
                 let key = reader.number::<2>()? as usize;
                 reader.number::<4>()?;
                 let value = reader.number::<4>()? as usize;
                 let (key, value) = (reader.take(key)?, reader.take(value)?);
                 match key {
-                    numbered::COMMIT => numbers.0 = number(value),
+                    numbered::COMMIT => (numbers.0, commit_keyspace) = (number(value), keyspace),
                     SEQNO => numbers.1 = number(value),
                     _ => {}
                 }
@@ -75,6 +78,7 @@ pub(super) fn batch(log: &[u8], at: usize) -> Option<Batch> {
         seqno,
         commit: numbers.0,
         least_seqno: numbers.1,
+        keyspace: commit_keyspace,
     })
 }
 

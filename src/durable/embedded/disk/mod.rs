@@ -56,7 +56,7 @@ impl Disk {
             path: path.to_owned(),
             why,
         };
-        audit::check(&log, acknowledged).map_err(damaged)?;
+        let checked = audit::check(&log, acknowledged).map_err(damaged)?;
         let reserve = Reserve::new(path);
         let tables = match Tables::open(&log) {
             Ok(tables) => tables,
@@ -67,7 +67,7 @@ impl Disk {
             }
         };
         let has_lost = tables.has_lost_tables();
-        if has_lost.map_err(|why| unreadable(&log, &why))? {
+        if has_lost.map_err(|why| unreadable(&log, &why))? && !checked.is_older {
             return Err(damaged("a table is gone".to_owned()));
         }
         Ok(Self::with(path, tables, reserve, acknowledged))
@@ -85,8 +85,8 @@ impl Disk {
         let tables = tables.map_err(|why| unreadable(&log, &why))?;
         tables.drop_unreadable();
         let acknowledged = Acknowledged {
-            number: 0,
             salvaged: u64::MAX,
+            ..Acknowledged::default()
         };
         Ok(Self::with(path, tables, Reserve::new(path), acknowledged))
     }
@@ -100,7 +100,10 @@ impl Disk {
             path: path.to_owned(),
             tables: Open::new(tables),
             space: Mutex::new(Space { reserve, full }),
-            acknowledged,
+            acknowledged: Acknowledged {
+                is_unknown: false,
+                ..acknowledged
+            },
         }
     }
 

@@ -247,3 +247,51 @@ pub(crate) fn io_error(error: &io::Error) -> StoreError {
         _ => StoreError::Unavailable(error.to_string()),
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::super::Disk;
+    use super::*;
+    use crate::durable::embedded::OpenError;
+    use crate::durable::embedded::numbered::Numbered;
+    use crate::durable::embedded::storage::Storage;
+
+    impl Tables {
+        /// Writes a row as earlier versions of the crate do, without the rows that describe the commit.
+        fn put_as_before(&self, table: Table) {
+            let mut batch = self.database.batch();
+            batch.insert(&self.keyspace(table).unwrap(), "key", "row");
+            batch.commit().unwrap();
+        }
+    }
+
+    #[test]
+    fn tables_that_an_earlier_version_dropped_are_not_lost() {
+        let name = format!("tower-triage-rollback-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        let open = || Numbered::open(&folder, false, |known| Disk::open(&folder, known));
+        let disk = open().unwrap();
+        for segment in [1, 2] {
+            let row = Op::Put(Table::Rows(segment), b"key".to_vec(), Bytes::new());
+            disk.commit(vec![row]).unwrap();
+        }
+        drop(disk);
+
+        let tables = Tables::open(&folder.join("log")).unwrap();
+        tables.drop_table(Table::Rows(1));
+        drop(tables);
+        let lost = open().err().unwrap();
+        assert!(matches!(lost, OpenError::Damaged { .. }), "{lost}");
+
+        let tables = Tables::open(&folder.join("log")).unwrap();
+        tables.put_as_before(Table::Rows(2));
+        drop(tables);
+        let disk = open().unwrap();
+        // From the next commit on, the list is right again.
+        disk.commit(Vec::new()).unwrap();
+        drop(disk);
+        drop(open().unwrap());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
