@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed; // the counter protects no other data
+use std::sync::atomic::Ordering::{Relaxed, SeqCst}; // relaxed where the counter only grows, because it protects no other data
 
 #[cfg(feature = "route")]
 use bytes::Bytes;
+
+use super::memory_waiters::MemoryWaiters;
 
 /// A limit on the memory of all request bodies that are read or kept at a time. Clones share it.
 ///
@@ -19,6 +21,7 @@ pub struct BodyMemory(Arc<Counter>);
 struct Counter {
     limit: usize,
     used: AtomicUsize,
+    waiters: MemoryWaiters,
 }
 
 impl BodyMemory {
@@ -28,6 +31,7 @@ impl BodyMemory {
         Self(Arc::new(Counter {
             limit: bytes,
             used: AtomicUsize::new(0),
+            waiters: MemoryWaiters::default(),
         }))
     }
 
@@ -40,7 +44,8 @@ impl BodyMemory {
     /// Returns the number of bytes that bodies have now.
     #[must_use]
     pub fn used(&self) -> usize {
-        self.0.used.load(Relaxed)
+        // Sequentially consistent for a body that waits, which looks here after it has left its waker.
+        self.0.used.load(SeqCst)
     }
 
     /// Counts `bytes` until the returned value is dropped. Returns `None` if they do not fit, and counts none of them then.
@@ -64,6 +69,18 @@ impl BodyMemory {
     /// Returns `true` if `bytes` more fit now.
     pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
         self.used().saturating_add(bytes) <= self.0.limit
+    }
+
+    /// Returns the bodies that wait for room.
+    pub(super) fn waiters(&self) -> &MemoryWaiters {
+        &self.0.waiters
+    }
+
+    /// Wakes the bodies that fit now.
+    #[inline]
+    pub(super) fn wake_waiting(&self) {
+        let free = || self.limit().saturating_sub(self.used());
+        self.0.waiters.wake(free);
     }
 
     /// Counts the body of an admitted request, even beyond the limit, until the last copy of the returned bytes is dropped.
@@ -97,7 +114,7 @@ impl MemoryShare {
     /// Takes `bytes` more. Returns `false` and takes none if they exceed the limit.
     #[inline]
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
-        let Counter { limit, used } = &*self.memory.0;
+        let Counter { limit, used, .. } = &*self.memory.0;
         let more = |used: usize| used.checked_add(bytes).filter(|sum| sum <= limit);
         let has_grown = used.fetch_update(Relaxed, Relaxed, more).is_ok();
         if has_grown {
@@ -128,7 +145,10 @@ impl MemoryShare {
 impl Drop for MemoryShare {
     #[inline]
     fn drop(&mut self) {
-        self.memory.0.used.fetch_sub(self.bytes, Relaxed);
+        if self.bytes > 0 {
+            self.memory.0.used.fetch_sub(self.bytes, SeqCst); // before the look for bodies that wait
+            self.memory.wake_waiting();
+        }
     }
 }
 

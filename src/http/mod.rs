@@ -17,6 +17,7 @@ mod hold;
 #[cfg(any(feature = "route", feature = "durable"))]
 mod hop_by_hop;
 mod idle_timer;
+mod memory_waiters;
 mod rejection;
 mod render;
 mod retry_after;
@@ -45,6 +46,7 @@ pub(crate) use hop_by_hop::is_hop_by_hop;
 #[cfg(any(feature = "client", feature = "durable"))]
 pub(crate) use hop_by_hop::named_by_connection;
 pub(crate) use idle_timer::IdleTimer;
+pub(crate) use memory_waiters::RoomWait;
 pub use rejection::{Rejection, ToRejection};
 pub(crate) use rejection::{is_overload, rejection, streaming_not_queued};
 pub(crate) use render::grpc_content_type;

@@ -2,17 +2,14 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
 
 use super::Limits;
-use crate::http::MemoryShare;
+use crate::http::{MemoryShare, RoomWait};
 
 /// The body of a request behind a [`ReadAheadLayer`](super::ReadAheadLayer): what was read of it while the request waited, and
 /// then the rest.
@@ -41,7 +38,7 @@ enum End<E> {
 struct Read {
     data: Data,
     /// The part of the memory that the data uses. Dropped together with the data, or when that is passed on.
-    held: Option<Held>,
+    held: Option<MemoryShare>,
 }
 
 enum Data {
@@ -49,15 +46,6 @@ enum Data {
     One(Bytes),
     Many(BytesMut),
 }
-
-/// A part of the memory, which wakes the requests that wait for memory when it is given back.
-struct Held {
-    share: Option<MemoryShare>,
-    freed: Arc<Notify>,
-}
-
-/// The wait of a body for the memory that others use.
-pub(super) type Blocked = Pin<Box<OwnedNotified>>;
 
 impl<B: Body> ReadAheadBody<B> {
     /// Creates a body of which nothing was read.
@@ -81,7 +69,7 @@ impl<B: Body<Data = Bytes> + Unpin> ReadAheadBody<B> {
     pub(super) fn poll_ahead(
         &mut self,
         limits: &Limits,
-        blocked: &mut Option<Blocked>,
+        blocked: &mut Option<RoomWait>,
         cx: &mut Context<'_>,
     ) -> Poll<()> {
         while !self.has_ended() {
@@ -90,18 +78,20 @@ impl<B: Body<Data = Bytes> + Unpin> ReadAheadBody<B> {
             // A body that does not fit as a whole would hold up its connection all the same.
             let whole = self.read.data.len().saturating_add(next);
             if whole > limits.max_body.min(limits.memory.limit()) {
-                return Poll::Ready(());
+                break;
             }
-            if !limits.memory.has_room_for(next) {
-                ready!(poll_memory(limits, next, blocked, cx));
-                continue;
-            }
-            match ready!(Pin::new(&mut self.rest).poll_frame(cx)) {
-                Some(Ok(frame)) => self.push(frame, limits),
-                Some(Err(error)) => self.end = Some(End::Error(error)),
-                None => self.end = Some(End::Over),
+            ready!(limits.memory.poll_room(next, blocked, cx));
+            match Pin::new(&mut self.rest).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => self.push(frame, limits),
+                Poll::Ready(Some(Err(error))) => self.end = Some(End::Error(error)),
+                Poll::Ready(None) => self.end = Some(End::Over),
+                Poll::Pending => {
+                    *blocked = None; // others may use the memory until the next piece comes
+                    return Poll::Pending;
+                }
             }
         }
+        *blocked = None;
         Poll::Ready(())
     }
 
@@ -120,34 +110,12 @@ impl<B: Body<Data = Bytes> + Unpin> ReadAheadBody<B> {
     }
 }
 
-/// Waits until the memory may have room for `bytes`.
-fn poll_memory(
-    limits: &Limits,
-    bytes: usize,
-    blocked: &mut Option<Blocked>,
-    cx: &mut Context<'_>,
-) -> Poll<()> {
-    let wait = || Box::pin(Arc::clone(&limits.freed).notified_owned());
-    let polled = blocked.get_or_insert_with(wait).as_mut().poll(cx);
-    // The memory may have been given back before the wait was registered.
-    if polled.is_pending() && !limits.memory.has_room_for(bytes) {
-        return Poll::Pending;
-    }
-    *blocked = None;
-    Poll::Ready(())
-}
-
 impl Read {
     /// Adds a piece. `rest` is the number of bytes that follow, if it is known.
     fn push(&mut self, piece: Bytes, rest: Option<u64>, limits: &Limits) {
-        let held = self.held.get_or_insert_with(|| Held {
-            share: Some(limits.memory.hold(0)),
-            freed: Arc::clone(&limits.freed),
-        });
-        if let Some(share) = &mut held.share {
-            // Room for one byte was there, and a piece is small. Refusing it would lose it.
-            share.grow_beyond(piece.len());
-        }
+        let held = self.held.get_or_insert_with(|| limits.memory.hold(0));
+        // Room for one byte was there, and a piece is small. Refusing it would lose it.
+        held.grow_beyond(piece.len());
         self.data.push(piece, rest);
     }
 
@@ -188,14 +156,6 @@ impl Data {
 impl Default for Data {
     fn default() -> Self {
         Self::One(Bytes::new())
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.share = None; // before another request looks
-        // All of them, because the body that is first in line may be too large for what was freed.
-        self.freed.notify_waiters();
     }
 }
 

@@ -90,7 +90,6 @@ impl<L> ReadAheadLayer<L> {
         let limits = Limits {
             memory,
             max_body: MAX_BODY,
-            freed: Arc::default(),
         };
         Self {
             layer,

@@ -21,10 +21,6 @@ mod service;
 mod tests;
 mod waiting;
 
-use std::sync::Arc;
-
-use tokio::sync::Notify;
-
 use crate::http::BodyMemory;
 
 pub use body::ReadAheadBody;
@@ -40,6 +36,4 @@ struct Limits {
     memory: BodyMemory,
     /// The largest body that is read, in bytes.
     max_body: usize,
-    /// Wakes one request at a time for which the memory had no room.
-    freed: Arc<Notify>,
 }

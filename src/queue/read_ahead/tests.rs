@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -13,9 +13,10 @@ use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Empty, Full};
 use proptest::prelude::*;
+use tokio::task::JoinHandle;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::body::{Blocked, ReadAheadBody};
+use super::body::ReadAheadBody;
 use super::*;
 use crate::QueueLayer;
 
@@ -93,7 +94,6 @@ fn limits(memory: &BodyMemory, max_body: usize) -> Limits {
     Limits {
         memory: memory.clone(),
         max_body,
-        freed: Arc::default(),
     }
 }
 
@@ -101,7 +101,7 @@ fn ahead<B>(body: &mut ReadAheadBody<B>, limits: &Limits) -> Poll<()>
 where
     B: Body<Data = Bytes> + Unpin,
 {
-    let mut blocked: Option<Blocked> = None;
+    let mut blocked = None;
     body.poll_ahead(
         limits,
         &mut blocked,
@@ -231,6 +231,52 @@ async fn a_request_that_leaves_passes_the_memory_on() {
     drop(first);
     drop(blocked);
     next.await.unwrap();
+}
+
+/// Sends a request with a body of this length to a layer whose only slot is taken.
+fn waits(layer: &ReadAheadLayer<QueueLayer>, length: usize) -> JoinHandle<()> {
+    let slot = layer.handle().gate().unwrap().try_acquire(&());
+    let service = layer.layer(service_fn(|_: Request<ReadAheadBody<Full<Bytes>>>| async {
+        Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
+    }));
+    let mut request = Request::new(Full::from(vec![7; length]));
+    *request.version_mut() = Version::HTTP_2;
+    tokio::spawn(async move {
+        let _slot = slot;
+        _ = service.oneshot(request).await;
+    })
+}
+
+async fn settle() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn memory_that_another_layer_gives_back_is_used() {
+    let memory = BodyMemory::new(100);
+    let layers = [(); 2].map(|()| QueueLayer::limit(1).read_ahead(memory.clone()));
+    let first = waits(&layers[0], 80);
+    settle().await;
+    let _second = waits(&layers[1], 50);
+    settle().await;
+    assert_eq!(memory.used(), 80);
+    first.abort();
+    settle().await;
+    assert_eq!(memory.used(), 50);
+}
+
+#[tokio::test]
+async fn memory_that_a_server_gives_back_is_used() {
+    let memory = BodyMemory::new(100);
+    let window = memory.try_hold(80);
+    let _waiting = waits(&QueueLayer::limit(1).read_ahead(memory.clone()), 50);
+    settle().await;
+    assert_eq!(memory.used(), 80);
+    drop(window);
+    settle().await;
+    assert_eq!(memory.used(), 50);
 }
 
 /// Sends a request over a version of HTTP, while another one has the only slot. Returns the bytes that are read meanwhile.

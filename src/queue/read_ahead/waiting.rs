@@ -8,7 +8,8 @@ use bytes::Bytes;
 use http_body::Body;
 
 use super::Limits;
-use super::body::{Blocked, ReadAheadBody};
+use super::body::ReadAheadBody;
+use crate::http::RoomWait;
 
 /// The body of a request that passes the queue of a [`ReadAheadLayer`](super::ReadAheadLayer). Classifiers and other closures of
 /// the queue see requests with such a body, which can't be read there.
@@ -27,7 +28,7 @@ enum State<B: Body> {
     Waiting {
         body: ReadAheadBody<B>,
         /// The wait for memory, if there is none.
-        blocked: Option<Blocked>,
+        blocked: Option<RoomWait>,
     },
     /// The inner service has the body.
     Taken,
