@@ -124,6 +124,8 @@ pub struct Ticket {
     pub patient: bool,
     /// The price of its tenant's usual slot time, which the request costs at least. The room sets it.
     pub(crate) least_cost: u32,
+    /// `true` if a place in the room was reserved for the request, and the reservation ends with its arrival.
+    pub(crate) has_place: bool,
 }
 
 impl Ticket {
@@ -155,8 +157,12 @@ impl Ticket {
 
     /// Marks the request as one that comes back after it had a slot and failed. It goes before all requests of its
     /// level that arrived later, and under [`Fair`](super::Discipline::Fair) before those of its own tenant. Its
-    /// `arrival` has to be the first one, because a request without an arrival goes last. A full room rejects it
-    /// like any other.
+    /// `arrival` has to be the first one, because a request without an arrival goes last.
+    ///
+    /// It was admitted before, so a room in front of slots refuses it neither because the room, its partition or its
+    /// tenant has no place left, nor by a prediction. It enters above these bounds, and takes the place of the next
+    /// arrival. While it waits, it may be displaced like others, after all later ones of its level and flow. A full
+    /// [`RequestQueue`](crate::RequestQueue) or [`WaitQueue`](crate::admit::WaitQueue) rejects it like any other.
     #[must_use]
     pub fn requeued(mut self) -> Self {
         self.requeued = true;
@@ -232,6 +238,7 @@ impl From<Priority> for Ticket {
             client_retry: false,
             patient: false,
             least_cost: 0,
+            has_place: false,
         }
     }
 }

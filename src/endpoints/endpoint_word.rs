@@ -51,6 +51,9 @@ bitflags! {
         const UNKNOWN = 1 << 5;
         /// Set while the endpoint is stopped or about to stop, so that requests for it wait until it is started.
         const STOPPED = 1 << 6;
+        /// Set after a caller had waited for much longer than usual and left, while the endpoint answered nobody. Until it
+        /// answers, endpoints without the flag go first. Clients can set it, so it takes no slot from anybody.
+        const SILENT = 1 << 7;
     }
 }
 
@@ -58,6 +61,9 @@ bitflags! {
 const FAILED: HealthFlags = HealthFlags::EJECTED
     .union(HealthFlags::HALF_OPEN)
     .union(HealthFlags::PROBING);
+
+/// The flags that an answer clears. With either of them, the endpoint is the last resort.
+const NO_ANSWER: HealthFlags = HealthFlags::UNKNOWN.union(HealthFlags::SILENT);
 
 /// The requests that an endpoint may get at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,11 +138,11 @@ impl EndpointWord {
         self.update(|word| word.with_limit(limit));
     }
 
-    /// Records that the endpoint has answered a request. Returns `None` if its health was known before.
+    /// Records that the endpoint has answered a request. Returns `None` if that is no news.
     pub(crate) fn answered(&self) -> Option<HealthChange> {
         // The load comes first because this runs for each response, while the health of most endpoints is known.
-        let is_news = self.flags().intersects(HealthFlags::UNKNOWN);
-        is_news.then(|| self.set(HealthFlags::UNKNOWN, false))
+        let is_news = self.flags().intersects(NO_ANSWER);
+        is_news.then(|| self.set(NO_ANSWER, false))
     }
 
     /// Forgets past checks, and awaits none. Requests show from now on if the endpoint works.
@@ -277,13 +283,13 @@ impl HealthFlags {
         if self.is_empty() {
             return Admissible::Always; // the usual case
         }
-        let known = self - Self::UNKNOWN;
+        let known = self - NO_ANSWER;
         if known == Self::HALF_OPEN {
             // Half open is the only flag, so a probe is not running and the endpoint is up and not draining.
             Admissible::Probe
         } else if !known.is_empty() {
             Admissible::Never
-        } else if self.contains(Self::UNKNOWN) {
+        } else if self.intersects(NO_ANSWER) {
             Admissible::LastResort
         } else {
             Admissible::Always

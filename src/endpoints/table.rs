@@ -209,7 +209,7 @@ impl RoutingTable {
                 // The word has changed, so the preferred endpoints may have a slot free by now.
                 candidates.last_resort = false;
             } else if !candidates.last_resort {
-                candidates.last_resort = true; // now the endpoints that have yet to be checked
+                candidates.last_resort = true; // now the endpoints that have yet to be checked, or are silent
             } else {
                 let mut backends = model.backends.iter();
                 return match backends.any(|backend| backend.may_serve(&demand.asked)) {

@@ -213,6 +213,7 @@ impl<C: Capacity> Shared<C> {
         let (outcome, share, timer) = self.with_lock(|shared, state, wakes| {
             if reserved {
                 state.room.unreserve();
+                arrival.ticket.has_place = true;
             }
             // Stored before the look for a slot, so that a release after this store takes the lock.
             let word = WaitingWord::new(state.room.len() + 1, state.flags);

@@ -30,7 +30,6 @@ use super::response::next_step;
 use super::response_body::{BoxError, RouteResponseBody, Routed, RoutedBody};
 use super::retry::{NotRetryable, RetryState, Retryable};
 use super::shared::RouterShared;
-use crate::admit::Tenant;
 use crate::clock;
 use crate::endpoints::{EndpointLease, Endpoints, Requirements};
 use crate::gate::{QueuePlace, Shared};
@@ -101,8 +100,7 @@ pin_project! {
                     _ => None,
                 };
                 if let Some(lease) = lease.filter(|_| !metrics.has_failed) {
-                    let tenant = || this.retry.as_ref().map_or(Tenant::NONE, |it| it.tenant());
-                    metrics.shared.given_up(lease, tenant);
+                    metrics.shared.given_up(lease);
                 }
                 let failed = || Some(&this.retry.as_ref().ok()?.failed.as_ref()?.decision);
                 metrics.decision = lease.map(EndpointLease::decision).or_else(failed).cloned();

@@ -235,6 +235,13 @@ impl<S, E> RetryState<S, E> {
             let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(refusals.pauses));
             refusals.until = Some(now + pause.min(LONGEST_PAUSE));
         }
+        if refusals.pauses >= STEPS_ASIDE_AFTER
+            && let Some(next_slot) = refused.endpoint.pause_for_refusals()
+        {
+            // Behind the endpoint's next slot, because the request would be the first to get it otherwise.
+            let until = Some(now + next_slot + FIRST_PAUSE);
+            refusals.until = refusals.until.max(until);
+        }
         refusals.endpoints.push(refused.endpoint.clone());
         refusals.any_own |= is_own;
         true

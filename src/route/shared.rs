@@ -14,14 +14,17 @@ use super::response_class::ResponseClass;
 use super::{InvalidRoute, RouteLayerBuilder};
 use crate::admit::Tenant;
 use crate::clock;
-use crate::endpoints::HealthChange;
 use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{
-    Changes, EndpointLease, EndpointRef, Endpoints, RefusalBound, Registry, RoutingRules,
+    Changes, EndpointLease, EndpointRef, Endpoints, HealthChange, HealthFlags, RefusalBound,
+    Registry, RoutingRules,
 };
 use crate::gate::{self, Gate, Permit};
 use crate::openai::BodyMemory;
 use crate::service::LayerState;
+
+/// The longest time for which an endpoint that answers nobody is the last resort.
+const SILENT_FOR: Duration = Duration::from_secs(30);
 
 /// The state that all services of one `RouteLayer` share.
 #[derive(Debug)]
@@ -148,27 +151,32 @@ impl RouterShared {
     }
 
     /// Learns from a request whose caller left before a response came. If that took many times the usual time, and the endpoint
-    /// gave no sign of life meanwhile, it counts as a failure.
+    /// gave no sign of life meanwhile, other endpoints go first until it answers, passes a check, or some time has passed.
+    ///
+    /// It is no failure, because a client may ask for a longer answer than all others did, and no one else at that time.
     #[cold]
-    pub(super) fn given_up(
-        self: &Arc<Self>,
-        lease: &EndpointLease,
-        tenant: impl FnOnce() -> Tenant,
-    ) {
+    pub(super) fn given_up(&self, lease: &EndpointLease) {
         let Some(called) = lease.called else {
             return;
         };
         let (endpoint, now) = (lease.endpoint(), gate::now());
         let state = endpoint.state();
         let took = now.saturating_duration_since(called);
+        let is_long = state.latency.given_up(took, CoarseInstant::at(now));
         let is_silent = state.cold.activity.load(Relaxed) == lease.activity;
-        if state.latency.given_up(took, CoarseInstant::at(now))
-            && is_silent
-            && !self.is_own_trouble(endpoint, tenant(), now)
-        {
-            let word = state.word.load();
-            let is_probe = lease.probe.is_some_and(|probe| word.is_probed_by(probe));
-            self.failed(endpoint, is_probe);
+        if !is_long || !is_silent || !state.word.set(HealthFlags::SILENT, true).is_new() {
+            return;
+        }
+        tracing::debug!(
+            endpoint = endpoint.name(),
+            "the endpoint answers nobody, so others go first"
+        );
+        if let Some(runtime) = timed_runtime() {
+            let endpoint = endpoint.clone();
+            runtime.spawn(async move {
+                tokio::time::sleep(SILENT_FOR).await;
+                _ = endpoint.state().word.set(HealthFlags::SILENT, false);
+            });
         }
     }
 

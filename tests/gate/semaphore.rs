@@ -305,6 +305,16 @@ async fn a_reservation_is_kept_for_its_request() {
 }
 
 #[tokio::test]
+async fn a_reservation_is_kept_from_requests_that_come_back() {
+    let gate = gate(1, 1, None);
+    let _held = gate.try_acquire(&()).unwrap();
+    let reservation = gate.reserve().await.unwrap();
+    let mut again = gate.acquire(ticket().requeued(), ());
+    assert!(poll(&mut again).is_pending());
+    assert!(poll(&mut gate.acquire(ticket(), ()).with_reservation(reservation)).is_pending());
+}
+
+#[tokio::test]
 async fn a_reservation_of_another_gate_is_given_back_there() {
     let [mine, other] = [gate(1, 1, None), gate(1, 1, None)];
     let _held = [&mine, &other].map(|gate| gate.try_acquire(&()).unwrap());

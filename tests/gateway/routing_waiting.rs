@@ -1,7 +1,5 @@
 //! Tests of many requests that wait for models on shared endpoints.
 
-use std::collections::HashMap;
-
 use http_body_util::BodyExt;
 
 use crate::backend::Backend;
@@ -89,17 +87,18 @@ async fn fair_discipline_shares_an_endpoint_among_models() {
     }
     running.answer("fine");
     first.answer().await.assert_ok("fine");
-    let mut served: HashMap<String, usize> = HashMap::new();
-    for nth in 1..=500 {
+    let mut served: Vec<String> = Vec::new();
+    for _ in 0..500 {
         let arrived = backend.next().await;
-        *served.entry(arrived.model()).or_default() += 1;
+        served.push(arrived.model());
         arrived.answer("fine");
-        // Time with the slot counts, too, so a model whose answer was late has fewer turns for a while.
-        if nth == 250 {
-            let least = served.values().min().filter(|_| served.len() == 10);
-            assert!(least >= Some(&10), "{served:?}");
-        }
     }
+    // Time with the slot counts, too, so later turns depend on how long the answers took. The first model has had one.
+    let mut first_turns = served[..10].to_vec();
+    first_turns.retain(|model| model != "model-0");
+    first_turns.sort_unstable();
+    first_turns.dedup();
+    assert_eq!(first_turns, names[1..], "{served:?}");
     for sent in sent {
         sent.answer().await.assert_ok("fine");
     }

@@ -418,14 +418,89 @@ async fn leaves(router: &mut TestRouter) -> String {
     name
 }
 
+/// Asks, and succeeds. Returns the endpoint that got the request.
+async fn succeeds(router: &mut TestRouter) -> String {
+    let asked = router.ask("m");
+    let call = router.call().await;
+    let name = call.endpoint().to_owned();
+    call.ok();
+    asked.await.unwrap();
+    name
+}
+
 #[tokio::test(start_paused = true)]
-async fn callers_that_give_up_take_a_frozen_endpoint_out_of_service() {
+async fn a_frozen_endpoint_is_the_last_resort_once_a_caller_has_given_up() {
     let mut router = two();
     fail(&mut router, "a", 1, || status(200)).await; // in no time
-    for _ in 0..5 {
+    assert_eq!(leaves(&mut router).await, "a");
+    for _ in 0..10 {
+        assert_eq!(succeeds(&mut router).await, "b");
+    }
+    let busy = router.ask("m");
+    let at_b = router.call().await;
+    assert_eq!((at_b.endpoint(), &*leaves(&mut router).await), ("b", "a"));
+    at_b.ok();
+    busy.await.unwrap();
+    assert_eq!(succeeds(&mut router).await, "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_endpoint_that_answers_is_as_good_as_before() {
+    let mut router = two();
+    fail(&mut router, "a", 1, || status(200)).await;
+    assert_eq!(leaves(&mut router).await, "a");
+    let busy = router.ask("m");
+    let at_b = router.call().await;
+    assert_eq!(at_b.endpoint(), "b");
+    assert_eq!(succeeds(&mut router).await, "a", "no slot is lost");
+    assert_eq!(succeeds(&mut router).await, "a");
+    at_b.ok();
+    busy.await.unwrap();
+    assert_eq!(leaves(&mut router).await, "a");
+    assert_eq!(succeeds(&mut router).await, "b");
+    tokio::time::advance(30 * SECOND).await; // nothing more was heard of it
+    settle().await;
+    assert_eq!(succeeds(&mut router).await, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_gives_up_never_ejects_an_endpoint() {
+    for seed in 0..30 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let endpoints = [endpoint("a", 8, &["m"]), endpoint("b", 1, &["m"])];
+        let mut router = TestRouter::new(endpoints, RoutingConfig::default());
+        fail(&mut router, "a", 1, || status(200)).await;
+        for _ in 0..40 {
+            let long: Vec<_> = (0..rng.u8(1..5)).map(|_| router.ask("m")).collect();
+            settle().await;
+            tokio::time::advance(SECOND.mul_f64(rng.f64())).await;
+            long.iter().for_each(|it| it.abort());
+            while router.settled().await.is_some() {}
+            // Answers to the client itself, or to others.
+            for _ in 0..rng.u8(..3) {
+                let asked = router.ask("m");
+                let answer = [200, 400, 429][rng.usize(..3)];
+                router.call().await.answer(status(answer));
+                asked.abort();
+                while router.settled().await.is_some() {}
+            }
+            assert!(router.endpoint("a").healthy() && router.endpoint("b").healthy());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_whose_caller_gives_up_has_no_result() {
+    let mut router = two();
+    fail(&mut router, "a", 1, || status(200)).await;
+    fail(&mut router, "a", 5, || status(500)).await;
+    tokio::time::advance(SECOND).await;
+    settle().await;
+    for _ in 0..3 {
         assert_eq!(leaves(&mut router).await, "a");
     }
-    assert!(!router.endpoint("a").healthy());
+    assert_eq!(succeeds(&mut router).await, "a");
+    assert!(router.endpoint("a").healthy());
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use tower_triage::endpoints::ErrorInBody;
 use tower_triage::route::{AtMostOnce, RoutingConfig};
 
 use super::support::{
-    Answer, Routed, TestRouter, endpoint, header, settle, status, two, two_routed,
+    Answer, Routed, TestRouter, code, endpoint, header, settle, status, two, two_routed,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -71,6 +71,76 @@ async fn a_refused_request_did_not_run_so_it_may_go_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_error_in_a_success_may_have_run_the_request() {
+    let mut router = two();
+    let request = Request::builder().extension(AtMostOnce);
+    let asked = router.send(request.body(Full::from(r#"{"model":"m"}"#)).unwrap());
+    router.call().await.answer(overloaded());
+    assert!(router.settled().await.is_none());
+    assert_eq!(asked.await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_again_and_again_lets_others_go_first() {
+    let mut router = one(1);
+    let poison = ask_named(&router, "poison", "normal").await;
+    let call = router.call().await;
+    let other = ask_named(&router, "other", "normal").await;
+    call.answer(full(1));
+    let mut refused = 1;
+    loop {
+        let call = router.call().await;
+        if call.headers["x-name"] == "other" {
+            call.ok();
+            break;
+        }
+        call.answer(full(1));
+        refused += 1;
+        assert!(refused < 10, "the other request is never served");
+    }
+    assert_eq!((refused, other.await.unwrap().status().as_u16()), (4, 200));
+    poison.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_without_an_end_of_its_wait_gets_the_refusal_at_last() {
+    let queue = QueueConfig::default().max_wait(None);
+    let endpoints = [endpoint("a", 1, &["m"])];
+    let mut router = TestRouter::with_queue(endpoints, RoutingConfig::default(), queue);
+    let mut asked = router.ask("m");
+    let mut refused = 0;
+    let answer = loop {
+        tokio::select! {
+            answer = &mut asked => break answer.unwrap(),
+            call = router.call() => call.answer(full(1)),
+        }
+        refused += 1;
+        assert!(refused < 100, "it is refused for ever");
+    };
+    assert_eq!((answer.status().as_u16(), refused), (503, 17));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenants_refusal_after_a_failure_is_its_own_too() {
+    let endpoints = [endpoint("a", 1, &["m"]), endpoint("b", 4, &["m"])];
+    let mut router = TestRouter::new(endpoints, RoutingConfig::default());
+    let honest = [ask_as(&router, "honest"), ask_as(&router, "honest")];
+    let (at_a, at_b) = (router.call().await, router.call().await);
+    assert_eq!((at_a.endpoint(), at_b.endpoint()), ("a", "b"));
+    at_a.ok();
+    at_b.ok();
+    futures_util::future::join_all(honest).await;
+    let spent = ask_as(&router, "spent");
+    router.call().await.answer(status(503));
+    let second = router.call().await;
+    assert_eq!(second.endpoint(), "b");
+    second.answer(full(1));
+    settle().await;
+    assert_eq!(router.endpoint("b").limit(), 4);
+    spent.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_request_keeps_its_place_in_line() {
     for refusal in refusals() {
         let mut router = one(2);
@@ -94,6 +164,66 @@ async fn a_refused_request_keeps_its_place_in_line() {
             call.ok();
             assert_eq!(asked.remove(0).await.unwrap().status(), 200);
         }
+    }
+}
+
+/// A router with one slot and one place, for requests with names.
+fn one_place() -> TestRouter {
+    let queue = QueueConfig::default().max_size(1);
+    let endpoints = [endpoint("a", 1, &["m"])];
+    TestRouter::with_queue(endpoints, RoutingConfig::default(), queue)
+}
+
+async fn ask_named(
+    router: &TestRouter,
+    name: &str,
+    priority: &str,
+) -> tokio::task::JoinHandle<Routed> {
+    let request = Request::builder()
+        .header("x-name", name)
+        .header("x-priority", priority);
+    let asked = router.send(request.body(Full::from(r#"{"model":"m"}"#)).unwrap());
+    settle().await;
+    advance(MS).await;
+    asked
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_keeps_its_place_in_a_full_room() {
+    for refusal in refusals() {
+        let mut router = one_place();
+        let first = ask_named(&router, "first", "normal").await;
+        let call = router.call().await;
+        let second = ask_named(&router, "second", "normal").await;
+        call.answer(refusal);
+        settle().await;
+        assert_eq!(router.handle.status().depth, 2);
+        let third = ask_named(&router, "third", "normal").await;
+        assert_eq!(code(third.await.unwrap()).await, "queue_full");
+        for (asked, name) in [(first, "first"), (second, "second")] {
+            let call = router.call().await;
+            assert_eq!(call.headers["x-name"], name);
+            call.ok();
+            assert_eq!(asked.await.unwrap().status(), 200);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_is_displaced_after_those_that_came_later() {
+    let mut router = one_place();
+    let first = ask_named(&router, "first", "normal").await;
+    let call = router.call().await;
+    let second = ask_named(&router, "second", "normal").await;
+    call.answer(full(1));
+    settle().await;
+    let urgent = ask_named(&router, "urgent", "high").await;
+    assert_eq!(code(second.await.unwrap()).await, "displaced");
+    for (asked, name) in [(urgent, "urgent"), (first, "first")] {
+        let call = router.call().await;
+        assert_eq!(call.headers["x-name"], name);
+        call.ok();
+        assert_eq!(asked.await.unwrap().status(), 200);
     }
 }
 

@@ -138,6 +138,8 @@ pub(crate) struct Driver<C: TestCapacity = TestPools> {
     untold: Option<usize>,
     /// A ticket was changed since the bounds were last enforced: no waiter loses its place for that.
     has_changed: bool,
+    /// The requests that came back since the bounds were last enforced, which enter above them.
+    came_back: usize,
     arrived: usize,
     served: usize,
     rejected: usize,
@@ -172,6 +174,7 @@ impl<C: TestCapacity> Driver<C> {
             running: Vec::new(),
             untold: None,
             has_changed: false,
+            came_back: 0,
             arrived: 0,
             served: 0,
             rejected: 0,
@@ -243,7 +246,7 @@ impl<C: TestCapacity> Driver<C> {
                 self.room.advance(self.now(), &mut wakes);
             }
             Event::Reconfigure(options) => {
-                self.has_changed = false;
+                (self.has_changed, self.came_back) = (false, 0);
                 self.model.reconfigure(options.config());
                 self.room
                     .reconfigure(&self.pools, options.config(), now, &mut wakes);
@@ -362,6 +365,7 @@ impl<C: TestCapacity> Driver<C> {
     fn arrive(&mut self, request: Arrival, ticket: Ticket, wakes: &mut WakeList<Number>) {
         let (number, lane, now) = (request.number, request.lane, self.now());
         self.arrived += 1;
+        self.came_back += usize::from(request.requeued);
         let outcome = self.room.arrive(&self.pools, ticket, lane, now, wakes);
         match (outcome, self.model.arrive(request)) {
             (AdmitOutcome::Queued(id), None) => {
@@ -502,17 +506,21 @@ impl<C: TestCapacity> Driver<C> {
         let waiting = model.waiting().count();
         assert_eq!((room.len(), room.is_empty()), (waiting, waiting == 0));
         let placed = model.placed().count();
-        assert!(self.has_changed || placed <= model.config.max_size);
+        let above = self.came_back;
+        assert!(self.has_changed || placed <= model.config.max_size + above);
         assert_eq!(room.is_closed(), model.closed);
         assert_eq!(
             room.has_room(),
             placed + model.reserved < model.config.max_size
         );
         let mut tenants = model.tenants().into_iter();
-        let is_kept = |(tenant, waiting)| model.most_of(tenant).is_none_or(|most| waiting <= most);
+        let is_kept = |(tenant, waiting)| {
+            let most = model.most_of(tenant);
+            most.is_none_or(|most| waiting <= most + above)
+        };
         assert!(self.has_changed || tenants.all(is_kept));
         let mut lanes = 0..model.lanes.len();
-        assert!(self.has_changed || !lanes.any(|lane| model.overfull(lane)));
+        assert!(self.has_changed || !lanes.any(|lane| model.exceeds_partition(lane, above)));
         let taken: Vec<usize> = model.pools.iter().map(|pool| pool.taken).collect();
         assert_eq!(self.pools.as_ref().taken(), taken);
         let granted = self

@@ -122,7 +122,7 @@ impl Model {
         }
         request.priority = request.priority.min(self.lowest_level());
         let (number, tenant, lane) = (request.number, request.tenant, request.lane);
-        let is_patient = request.patient;
+        let (is_patient, is_requeued) = (request.patient, request.requeued);
         let end = self.end(&request);
         let level = self.level_of(&request);
         let since = if request.requeued {
@@ -156,7 +156,7 @@ impl Model {
             RejectReason::Disabled
         } else if end.is_some_and(|(end, _)| end <= self.now) {
             end.unwrap().1
-        } else if is_patient {
+        } else if is_patient || is_requeued {
             self.latest = latest;
             return None;
         } else if self.most_of(tenant).is_some_and(|most| tenants > most) {
@@ -402,15 +402,19 @@ impl Model {
 
     // Getters.
 
-    /// Whether more requests wait in the lane's partition than its bound allows.
-    pub(crate) fn overfull(&self, lane: usize) -> bool {
+    fn overfull(&self, lane: usize) -> bool {
+        self.exceeds_partition(lane, 0)
+    }
+
+    /// Whether more requests wait in the lane's partition than its bound allows, with so many above it.
+    pub(crate) fn exceeds_partition(&self, lane: usize, above: usize) -> bool {
         let partition = self.partitions[lane];
         let inside = self
             .placed()
             .filter(|w| self.partitions[w.lane].id == partition.id);
         partition
             .max_size
-            .is_some_and(|max_size| inside.count() > max_size)
+            .is_some_and(|max_size| inside.count() > max_size + above)
     }
 
     pub(crate) fn discipline(&self, lane: usize) -> Discipline {

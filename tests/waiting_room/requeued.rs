@@ -151,10 +151,36 @@ fn requeued_request_is_not_evicted_as_the_latest() {
 }
 
 #[test]
-fn full_room_rejects_a_requeued_request() {
+fn full_room_has_a_place_for_a_requeued_request() {
+    for discipline in [Discipline::Fifo, Discipline::Fair, Discipline::Deadline] {
+        for displace in [false, true] {
+            let mut room = one_of_three(discipline);
+            room.reconfigure(config(|c| {
+                (c.discipline, c.max_size, c.displace) = (discipline, 2, displace);
+            }));
+            let arrival = room.at(1);
+            assert_eq!(room.arrive("d", 5, level(NORMAL)), Err(RejectReason::Full));
+            // It displaces no other waiter, whatever the levels.
+            let again = |t| level(HIGH)(requeued(arrival)(t));
+            assert_eq!(room.arrive("a again", 5, again), Ok(vec![]));
+            // It takes the place of the next arrival.
+            assert_eq!(room.next(6), Some("a again"));
+            assert_eq!(room.arrive("e", 6, level(NORMAL)), Err(RejectReason::Full));
+            assert_eq!(room.next(7), Some("b"));
+            room.arrive("f", 7, level(NORMAL)).unwrap();
+            assert_eq!(room.served(), ["c", "f"], "{discipline:?}");
+        }
+    }
+}
+
+#[test]
+fn requeued_request_is_displaced_after_later_arrivals_only() {
     let mut room = one_of_three(Discipline::Fifo);
-    room.reconfigure(config(|c| c.max_size = 2));
+    room.reconfigure(config(|c| (c.max_size, c.displace) = (2, true)));
     let arrival = room.at(1);
-    let again = |t| level(NORMAL)(requeued(arrival)(t));
-    assert_eq!(room.arrive("a again", 5, again), Err(RejectReason::Full));
+    room.arrive("a again", 5, requeued(arrival)).unwrap();
+    for (name, displaced) in [("1", "c"), ("2", "b"), ("3", "a again")] {
+        let high = room.arrive(name, 6, level(HIGH));
+        assert_eq!(high, Ok(vec![displaced]));
+    }
 }

@@ -6,8 +6,8 @@ mod counters;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::clock::{BEHIND, new_place};
-use self::clock::{Clock, is_requeued};
+use self::clock::Clock;
+pub(crate) use self::clock::{BEHIND, is_requeued, new_place};
 use self::counters::Counters;
 use super::age_order::AgeOrder;
 use super::flow::FlowWeights;

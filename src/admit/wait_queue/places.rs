@@ -9,6 +9,7 @@ use super::lane_order::LaneOrder;
 use super::order::Order;
 use super::{Common, WaitQueue};
 use crate::admit::nanos::Nanos;
+use crate::admit::room_base::is_requeued;
 use crate::admit::waiters::WaitLimits;
 use crate::admit::{Partition, Priority, RejectReason, Ticket};
 
@@ -26,7 +27,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         arrival: Nanos,
         now: Nanos,
     ) -> Result<Option<u32>, RejectReason<N>> {
-        if ticket.patient {
+        let base = &self.common.base;
+        // A request that had a slot was admitted before. There are at most as many of them above the bounds as there are slots.
+        if ticket.patient || (base.has_slots && is_requeued(ticket)) {
             return Ok(None);
         }
         match &self.order {
@@ -40,7 +43,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
     #[inline]
     fn place_by_level<N>(&self, ticket: &Ticket) -> Result<Option<u32>, RejectReason<N>> {
         let base = &self.common.base;
-        if base.has_room() {
+        if base.has_room() || ticket.has_place {
             return Ok(None);
         }
         let Priority(level) = base.config.levels.clamp(ticket.priority);
@@ -91,7 +94,7 @@ impl<L: Clone + Eq + Hash> LaneOrder<L> {
             return Err(RejectReason::TenantFull);
         }
         let full_partition = self.full_partition(lane);
-        if full_partition.is_none() && common.base.has_room() {
+        if full_partition.is_none() && (common.base.has_room() || ticket.has_place) {
             return Ok(None);
         }
         if !config.displace {

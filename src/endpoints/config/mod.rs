@@ -68,7 +68,8 @@ pub struct RoutingConfig {
     ///
     /// Responses that break off are counted apart. A request that fails at several endpoints counts against the first one
     /// only. The failures of one tenant do not count while the endpoint serves others. Refusals of an endpoint that is full are
-    /// no failures.
+    /// no failures, and neither are callers that leave. If one leaves after many times the usual time, in which the endpoint
+    /// answered nobody, other endpoints go first until it answers or passes a check, for up to 30 s.
     pub eject_after: u32,
     /// The share of a model's endpoints that may be ejected at a time, in per cent from 0 to 100 and rounded down.
     /// Default 50.
