@@ -305,6 +305,44 @@ async fn a_reservation_is_kept_for_its_request() {
 }
 
 #[tokio::test]
+async fn requests_that_come_back_find_a_place_and_are_bounded_by_the_slots() {
+    for seed in 0..100 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let (slots, places) = (rng.usize(1..4), rng.usize(1..4));
+        let gate = gate(slots, places, None);
+        let (mut waiting, mut running) = (Vec::new(), Vec::new());
+        for _ in 0..200 {
+            match rng.u8(..5) {
+                0..2 => waiting.push((gate.acquire(ticket(), ()), false)),
+                2 if !running.is_empty() => drop(running.swap_remove(rng.usize(..running.len()))),
+                3 if !running.is_empty() => {
+                    drop(running.swap_remove(rng.usize(..running.len())));
+                    waiting.push((gate.acquire(ticket().requeued(), ()), true));
+                }
+                _ if !waiting.is_empty() => drop(waiting.swap_remove(rng.usize(..waiting.len()))),
+                _ => {}
+            }
+            waiting.retain_mut(|(acquire, came_back)| match poll(acquire) {
+                Poll::Ready(Ok(permit)) => {
+                    running.push(permit);
+                    false
+                }
+                Poll::Ready(Err(why)) => {
+                    assert_eq!((why, *came_back), (RejectReason::Full, false));
+                    false
+                }
+                Poll::Pending => true,
+            });
+            let status = gate.status();
+            assert!(
+                status.depth + status.running <= slots + places,
+                "{status:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_reservation_is_kept_from_requests_that_come_back() {
     let gate = gate(1, 1, None);
     let _held = gate.try_acquire(&()).unwrap();

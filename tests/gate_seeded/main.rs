@@ -55,6 +55,8 @@ struct World {
     detached: Vec<DetachedPermit>,
     reserving: Vec<(Reserve<SlotPool>, Arc<Flag>)>,
     reservations: Vec<Reservation<SlotPool>>,
+    /// How many came with a reservation since the room last changed, which may have become smaller than that.
+    reserved: usize,
     /// How many were running after the step before.
     running: usize,
     arrived: u64,
@@ -91,6 +93,7 @@ impl World {
             detached: Vec::new(),
             reserving: Vec::new(),
             reservations: Vec::new(),
+            reserved: 0,
             running: 0,
             arrived: 0,
             served: 0,
@@ -112,7 +115,7 @@ impl World {
             86..88 => drop(pick(&mut self.rng, &mut self.reservations)),
             88..90 => drop(pick(&mut self.rng, &mut self.reserving)),
             90..93 => {
-                self.config = random_config(&mut self.rng);
+                (self.config, self.reserved) = (random_config(&mut self.rng), 0);
                 self.gate.reconfigure(self.config.clone());
             }
             93..99 => self.pass_time().await,
@@ -143,6 +146,7 @@ impl World {
             && let Some(reservation) = pick(&mut self.rng, &mut self.reservations)
         {
             acquire = acquire.with_reservation(reservation);
+            self.reserved += 1;
         }
         self.arrived += 1;
         self.callers.push(Caller {
@@ -250,7 +254,7 @@ impl World {
         let most = self.limit.max(self.running);
         assert!(status.running <= most, "more leases than slots");
         assert!(
-            status.depth <= self.config.max_size,
+            status.depth <= self.config.max_size + self.reserved,
             "more waiters than places"
         );
         let idle = status.running < self.limit && status.depth > 0;
