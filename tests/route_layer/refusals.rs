@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::Full;
 use tokio::time::{Instant, advance};
 use tower_triage::QueueConfig;
-use tower_triage::endpoints::ErrorInBody;
+use tower_triage::endpoints::{ErrorInBody, ModelRoom};
 use tower_triage::route::{AtMostOnce, RoutingConfig};
 
 use super::support::{
@@ -188,23 +188,30 @@ async fn ask_named(
     asked
 }
 
+/// A router with one slot, and one place for its model.
+fn one_place_for_its_model() -> TestRouter {
+    let routing = RoutingConfig::default().room("m", ModelRoom::default().max_size(1));
+    TestRouter::new([endpoint("a", 1, &["m"])], routing)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_keeps_its_place_in_a_full_room() {
-    for refusal in refusals() {
-        let mut router = one_place();
-        let first = ask_named(&router, "first", "normal").await;
-        let call = router.call().await;
-        let second = ask_named(&router, "second", "normal").await;
-        call.answer(refusal);
-        settle().await;
-        assert_eq!(router.handle.status().depth, 2);
-        let third = ask_named(&router, "third", "normal").await;
-        assert_eq!(code(third.await.unwrap()).await, "queue_full");
-        for (asked, name) in [(first, "first"), (second, "second")] {
+    for mut router in [one_place(), one_place_for_its_model()] {
+        for refusal in refusals() {
+            let first = ask_named(&router, "first", "normal").await;
             let call = router.call().await;
-            assert_eq!(call.headers["x-name"], name);
-            call.ok();
-            assert_eq!(asked.await.unwrap().status(), 200);
+            let second = ask_named(&router, "second", "normal").await;
+            call.answer(refusal);
+            settle().await;
+            assert_eq!(router.handle.status().depth, 2);
+            let third = ask_named(&router, "third", "normal").await;
+            assert_eq!(code(third.await.unwrap()).await, "queue_full");
+            for (asked, name) in [(first, "first"), (second, "second")] {
+                let call = router.call().await;
+                assert_eq!(call.headers["x-name"], name);
+                call.ok();
+                assert_eq!(asked.await.unwrap().status(), 200);
+            }
         }
     }
 }

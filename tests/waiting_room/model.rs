@@ -241,7 +241,7 @@ impl Model {
         let before = self.clone();
         self.lanes[lane] = serves;
         self.rebuild(&before, self.config.clone());
-        self.evict_from_partitions();
+        self.evict_from_partitions(|id| before.above(id));
         self.pump();
     }
 
@@ -250,7 +250,7 @@ impl Model {
         let before = self.clone();
         self.partitions = partitions;
         self.rebuild(&before, self.config.clone());
-        self.evict_from_partitions();
+        self.evict_from_partitions(|id| before.above(id));
         self.pump();
     }
 
@@ -273,7 +273,7 @@ impl Model {
                 self.answer(i, Answer::Rejected(RejectReason::TenantFull));
             }
         }
-        self.evict_from_partitions();
+        self.evict_from_partitions(|_| 0);
         while self.placed().count() > self.config.max_size {
             let why = if self.config.max_size == 0 {
                 RejectReason::Disabled
@@ -286,9 +286,11 @@ impl Model {
         self.pump();
     }
 
-    fn evict_from_partitions(&mut self) {
+    /// Those that came back to a partition stay above its bound.
+    fn evict_from_partitions(&mut self, above: impl Fn(u32) -> usize) {
         for lane in 0..self.lanes.len() {
-            while self.overfull(lane) {
+            let above = above(self.partitions[lane].id);
+            while self.exceeds_partition(lane, above) {
                 let last = self.evicted_first(&self.places_of_partition(lane));
                 self.answer(last.unwrap(), Answer::Rejected(RejectReason::Full));
             }
@@ -401,6 +403,13 @@ impl Model {
     }
 
     // Getters.
+
+    /// By how many requests a partition exceeds its bound.
+    fn above(&self, id: u32) -> usize {
+        let mut lanes = (0..self.lanes.len()).filter(|&lane| self.partitions[lane].id == id);
+        let exceeds = |lane| (0..).find(|&above| !self.exceeds_partition(lane, above));
+        lanes.next().and_then(exceeds).unwrap_or(0)
+    }
 
     fn overfull(&self, lane: usize) -> bool {
         self.exceeds_partition(lane, 0)

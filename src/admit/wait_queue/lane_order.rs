@@ -45,7 +45,12 @@ pub(super) struct BoundedPartition {
 impl BoundedPartition {
     /// Returns `true` if more requests wait than the bound allows.
     pub(super) fn is_overfull(&self) -> bool {
-        self.waiters.len() > self.max_size
+        self.excess() > 0
+    }
+
+    /// Returns the number of waiters above the bound.
+    pub(super) fn excess(&self) -> usize {
+        self.waiters.len().saturating_sub(self.max_size)
     }
 }
 

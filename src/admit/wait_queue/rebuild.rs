@@ -3,7 +3,7 @@
 //! A change of the configuration, or of the capacity's lanes, may change every index. Entries stay at their index, so
 //! that ids stay valid. Everything that refers to them is built again, which takes O(n log n).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::hash::Hash;
 use std::time::Instant;
@@ -129,7 +129,7 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
                 }
             }
         }
-        self.evict_from_partitions(evicted);
+        self.evict_from_partitions(&HashMap::new(), evicted);
         // The room's own bound comes last, because the evictions above have made room.
         while self.common.base.counters.placed() > self.common.base.config.max_size
             && let Some(idx) = self.lowest()
@@ -138,9 +138,19 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Unlinks the waiters that exceed the bound of their partition.
+    /// Returns the number of waiters by which each partition exceeds its bound. These came back, and entered above it.
+    pub(crate) fn above_bounds(&self) -> HashMap<u32, usize> {
+        let Order::Lanes(order) = &self.order else {
+            return HashMap::new();
+        };
+        let overfull = order.partitions.iter().filter(|(_, of)| of.is_overfull());
+        overfull.map(|(&id, of)| (id, of.excess())).collect()
+    }
+
+    /// Unlinks the waiters that exceed the bound of their partition by more than `above` says.
     pub(crate) fn evict_from_partitions<N>(
         &mut self,
+        above: &HashMap<u32, usize>,
         evicted: &mut Vec<(WaiterId, RejectReason<N>)>,
     ) {
         let Order::Lanes(order) = &self.order else {
@@ -150,7 +160,8 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         let mut overfull: Vec<u32> = overfull.map(|(&id, _)| id).collect();
         overfull.sort_unstable();
         for id in overfull {
-            while let Some(idx) = self.excess(id) {
+            let above = above.get(&id).copied().unwrap_or(0);
+            while let Some(idx) = self.last_above(id, above) {
                 evicted.push((self.evict(idx), RejectReason::Full));
             }
         }
@@ -161,12 +172,12 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         self.common.waiters.id(idx)
     }
 
-    fn excess(&self, partition: u32) -> Option<u32> {
+    fn last_above(&self, partition: u32, above: usize) -> Option<u32> {
         let Order::Lanes(order) = &self.order else {
             return None;
         };
         let of = order.partitions.get(&partition)?;
-        of.waiters.last().filter(|_| of.is_overfull())
+        of.waiters.last().filter(|_| of.excess() > above)
     }
 
     /// Returns `true` if a waiter takes a place, and its tenant takes more places than it may.

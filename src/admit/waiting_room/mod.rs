@@ -305,10 +305,11 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     pub fn on_capacity_changed(&mut self, capacity: &C, now: Instant, wakes: &mut WakeList<W>) {
         let now = self.advance_to(now, wakes);
         let relinks = self.ask_lanes(capacity);
+        let above = self.queue.above_bounds();
         self.queue.rebuild(relinks, now);
         let mut evicted = Vec::new();
         // Only partitions evict here, because the bounds of the room and of tenants are unchanged.
-        self.queue.evict_from_partitions(&mut evicted);
+        self.queue.evict_from_partitions(&above, &mut evicted);
         self.reject_all(evicted, wakes);
         self.observe_pools_in_service(capacity);
         self.offer_all(capacity, wakes);
