@@ -168,7 +168,8 @@ impl<C: Capacity> Gate<C> {
     ///
     /// Returns `None` while any request waits, even for another slot, because only [`acquire`](Self::acquire) compares
     /// the demands of waiters. Also returns `None` if slots are reserved for some levels or if tenants have a limit,
-    /// because a call without a ticket cannot name its level or tenant.
+    /// because a call without a ticket cannot name its level or tenant. Under [`Fair`](crate::Discipline::Fair), no tenant pays
+    /// for the slot.
     #[inline]
     #[must_use]
     pub fn try_acquire(&self, demand: &C::Demand) -> Option<Permit<C>> {
@@ -403,7 +404,6 @@ impl<C: Capacity> Gate<C> {
     }
 
     /// Returns `true` if tenants have shares.
-    #[cfg(feature = "route")]
     #[inline]
     pub(crate) fn is_fair(&self) -> bool {
         self.origin.is_fair()

@@ -115,7 +115,8 @@ impl<G: Send + 'static> LimitedHold<G> {
     ) -> Poll<Result<T, HoldError>> {
         if self.end.is_some() || self.recall.is_some() {
             let mut slot = lock(&self.slot);
-            if slot.guard.is_none() {
+            // A recall ends the work first, so the slot may be here still.
+            if slot.guard.is_none() || self.is_recalled() {
                 return Poll::Ready(Err(self.error()));
             }
             match &mut slot.reader {
@@ -135,11 +136,14 @@ impl<G: Send + 'static> LimitedHold<G> {
             .map(|()| Err(HoldError::Silent(limit)))
     }
 
+    fn is_recalled(&self) -> bool {
+        let recall = self.recall.as_ref();
+        recall.is_some_and(|(_, stall)| stall.recalled().is_cancelled())
+    }
+
     /// Returns the reason for which the slot was given back.
     fn error(&self) -> HoldError {
-        let is_recalled =
-            |(_, stall): &(Option<OnCancel>, Arc<ClientStall>)| stall.recalled().is_cancelled();
-        match self.recall.as_ref().is_some_and(is_recalled) {
+        match self.is_recalled() {
             true => HoldError::Stalled,
             false => HoldError::TooLong(self.max_hold),
         }

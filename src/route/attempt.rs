@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed; // a counter that guards no other memo
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, UPGRADE};
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body;
 use tower_service::Service;
@@ -307,9 +307,8 @@ where
         request
             .body_mut()
             .set_endpoint(&decision.endpoint, stall.as_ref());
-        if let Some(stall) = stall.filter(|_| request.headers().contains_key(UPGRADE)) {
-            // For the websocket that may follow.
-            request.extensions_mut().insert(stall);
+        if let Some(stall) = stall {
+            request.extensions_mut().insert(stall); // for `Forward`
         }
         request.extensions_mut().insert(decision.clone());
         if self.shared.options.tells_queue_time {

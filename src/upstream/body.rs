@@ -13,7 +13,9 @@ use hyper::body::Incoming;
 
 use super::answer_body::AnswerBody;
 use super::pool::Release;
+use super::recallable_body::RecallableBody;
 use super::upgrade::Tunnel;
+use crate::gate::ClientStall;
 
 /// The body of a [`Forward`](super::Forward)'s response. Dropping it unread closes the connection to the endpoint.
 ///
@@ -23,12 +25,15 @@ pub struct ForwardBody(Content);
 // The large ones are boxed, because the body is moved through each layer and the server.
 enum Content {
     Answer(Box<AnswerBody>),
+    /// An answer whose slot may be recalled.
+    Recallable(RecallableBody),
     Full(Full<Bytes>),
     /// A websocket. The body has no bytes, and ends when the websocket does.
     Tunnel(Box<Tunnel>),
 }
 
-/// An error that ends a body if the endpoint broke off, or was silent for too long, in the middle of its answer.
+/// An error that ends a body if the endpoint broke off, or was silent for too long, in the middle of its answer, or if the
+/// answer's slot was recalled.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct BodyError(Cause);
@@ -39,6 +44,8 @@ enum Cause {
     Broken(#[source] hyper::Error),
     #[error("the endpoint sent nothing for {s} s in the middle of its answer", s = .0.as_secs_f64())]
     Silent(Duration),
+    #[error("others needed the slot of a client that did not read its answer")]
+    Recalled,
 }
 
 impl BodyError {
@@ -50,10 +57,14 @@ impl BodyError {
         Self(Cause::Silent(limit))
     }
 
+    pub(super) fn recalled() -> Self {
+        Self(Cause::Recalled)
+    }
+
     /// Returns the time for which the endpoint was silent, or `None` if it broke off.
     pub(super) fn silence(&self) -> Option<Duration> {
         match self.0 {
-            Cause::Broken(_) => None,
+            Cause::Broken(_) | Cause::Recalled => None,
             Cause::Silent(limit) => Some(limit),
         }
     }
@@ -70,6 +81,16 @@ impl ForwardBody {
         Self(Content::Tunnel(Box::new(tunnel)))
     }
 
+    /// Lets the answer end when its slot is recalled. Its beginning has been read.
+    pub(super) fn recalled_with(self, stall: &ClientStall) -> Self {
+        match self.0 {
+            Content::Answer(answer) => {
+                Self(Content::Recallable(RecallableBody::new(answer, stall)))
+            }
+            content => Self(content),
+        }
+    }
+
     pub(super) fn full(body: Bytes) -> Self {
         Self(Content::Full(body.into()))
     }
@@ -83,7 +104,7 @@ impl ForwardBody {
     ) -> Poll<Result<(), BodyError>> {
         match &mut self.0 {
             Content::Answer(answer) => answer.poll_first(limit, cx),
-            Content::Full(_) | Content::Tunnel(_) => Poll::Ready(Ok(())),
+            Content::Recallable(_) | Content::Full(_) | Content::Tunnel(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -91,7 +112,7 @@ impl ForwardBody {
     pub(super) fn poll_further(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         match &mut self.0 {
             Content::Answer(answer) => answer.poll_further(cx),
-            Content::Full(_) | Content::Tunnel(_) => Poll::Ready(Ok(())),
+            Content::Recallable(_) | Content::Full(_) | Content::Tunnel(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -99,7 +120,7 @@ impl ForwardBody {
     pub(super) fn beginning(&self) -> Option<(Cow<'_, [u8]>, bool)> {
         match &self.0 {
             Content::Answer(answer) => Some(answer.beginning()),
-            Content::Full(_) | Content::Tunnel(_) => None,
+            Content::Recallable(_) | Content::Full(_) | Content::Tunnel(_) => None,
         }
     }
 
@@ -107,7 +128,7 @@ impl ForwardBody {
     pub(super) fn awaited_since(&self) -> Option<Instant> {
         match &self.0 {
             Content::Answer(answer) => answer.awaited_since(),
-            Content::Full(_) | Content::Tunnel(_) => None,
+            Content::Recallable(_) | Content::Full(_) | Content::Tunnel(_) => None,
         }
     }
 }
@@ -122,6 +143,7 @@ impl Body for ForwardBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match &mut self.0 {
             Content::Answer(answer) => answer.poll_frame(cx),
+            Content::Recallable(answer) => answer.poll_frame(cx),
             Content::Full(body) => {
                 let frame = Pin::new(body).poll_frame(cx);
                 frame.map_err(|never| match never {})
@@ -133,6 +155,7 @@ impl Body for ForwardBody {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Content::Answer(answer) => answer.is_end_stream(),
+            Content::Recallable(answer) => answer.is_end_stream(),
             Content::Full(body) => body.is_end_stream(),
             Content::Tunnel(_) => false,
         }
@@ -141,6 +164,7 @@ impl Body for ForwardBody {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Content::Answer(answer) => answer.size_hint(),
+            Content::Recallable(answer) => answer.size_hint(),
             Content::Full(body) => body.size_hint(),
             Content::Tunnel(_) => SizeHint::default(),
         }

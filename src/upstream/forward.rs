@@ -32,6 +32,7 @@ use super::tls::{Tls, TlsError};
 use super::upgrade;
 use super::upload::{KEEP_LIMIT, Upload};
 use crate::endpoints::Decision;
+use crate::gate::ClientStall;
 use crate::route::{AtMostOnce, RouteHandle};
 
 /// A service that sends each request over HTTP/1.1 or [HTTP/2](#http2) to the endpoint that its extensions name.
@@ -50,7 +51,8 @@ use crate::route::{AtMostOnce, RouteHandle};
 ///   Over HTTP/2 they need no announcement. The headers `te` and `trailer` pass wherever the trailers do.
 /// - The `cookie` lines of an HTTP/2 request are joined into one.
 /// - Bodies are streamed. Dropping the future or the response's body closes the connection to the endpoint, so that the
-///   endpoint can stop working on the response.
+///   endpoint can stop working on the response. So does a [recall](crate::Discipline::Fair) of the slot of a client that does
+///   not read.
 /// - The head of an answer waits for the first piece of its body, so an endpoint that breaks off before it is a failure
 ///   with a status of its own. The head of an error, of a stream of events, of gRPC, or of an answer of unknown length
 ///   whose request is still being sent, waits for 100 ms at most, because its first piece may come much later.
@@ -333,7 +335,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> ForwardFuture {
         let (mut parts, body) = request.into_parts();
-        let upgrade = upgrade::take_requested(&mut parts);
+        let stall: Option<Arc<ClientStall>> = parts.extensions.remove();
+        let upgrade = upgrade::take_requested(&mut parts, stall.as_ref());
         let Some(Decision { endpoint, .. }) = parts.extensions.get() else {
             return ForwardFuture::failed(Failure::NoEndpoint);
         };
@@ -402,7 +405,8 @@ where
         *request.method_mut() = parts.method;
         *request.uri_mut() = target;
         *request.headers_mut() = headers;
-        ForwardFuture::new(exchange, request, now, self.timeouts, upgrade, mount)
+        let client = (upgrade, stall);
+        ForwardFuture::new(exchange, request, now, self.timeouts, client, mount)
     }
 }
 

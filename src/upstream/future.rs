@@ -6,7 +6,7 @@ use std::fmt;
 use std::future::poll_fn;
 use std::iter::successors;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
 #[cfg(feature = "swap")]
 use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
+use crate::gate::ClientStall;
 use crate::http::BodyFault;
 
 /// The future of a [`Forward`](super::Forward)'s response. Dropping it closes the connection to the endpoint.
@@ -39,14 +40,14 @@ impl ForwardFuture {
     }
 
     /// Sends `request`, which begins at `now`, and waits until the endpoint has taken longer than its timeout, and then for
-    /// the first piece of the answer's body. `upgrade` is the client's side of a websocket that the request asks for, and `mount`
-    /// its view of the endpoint if the paths have a prefix.
+    /// the first piece of the answer's body. `upgrade` is the client's side of a websocket that the request asks for, `stall` the
+    /// stalls for which its slot may be recalled, and `mount` its view of the endpoint if the paths have a prefix.
     pub(super) fn new<B>(
         exchange: Exchange<B>,
         request: Request<Upload<B>>,
         now: Instant,
         timeouts: Timeouts,
-        upgrade: Option<Upgrade>,
+        (upgrade, stall): (Option<Upgrade>, Option<Arc<ClientStall>>),
         mount: Option<Box<Mount>>,
     ) -> Self
     where
@@ -70,7 +71,12 @@ impl ForwardFuture {
                     let mut answer = answered_by(answer, to, timeouts.idle, upgrade);
                     let is_sent = progress.as_ref().is_none_or(Progress::has_ended);
                     match first_piece(&mut answer, name, is_sent, is_post).await {
-                        Ok(()) => return answer,
+                        Ok(()) => {
+                            return match &stall {
+                                Some(stall) => answer.map(|body| body.recalled_with(stall)),
+                                None => answer,
+                            };
+                        }
                         Err(failure) => failure,
                     }
                 }
@@ -218,8 +224,6 @@ impl fmt::Debug for ForwardFuture {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use bytes::Bytes;
     use http_body_util::Full;
 
@@ -245,7 +249,14 @@ mod tests {
         };
         let now = Instant::now();
         let request = Request::new(Upload::new(Full::default(), None, now));
-        let future = ForwardFuture::new(exchange, request, now, Timeouts::default(), None, None);
+        let future = ForwardFuture::new(
+            exchange,
+            request,
+            now,
+            Timeouts::default(),
+            (None, None),
+            None,
+        );
         let size = size_of_val(&**future.0.lock().unwrap());
         assert!(size <= 2_304, "{size}");
     }

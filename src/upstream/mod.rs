@@ -18,6 +18,7 @@ mod http2;
 mod lookups;
 mod pool;
 mod pools;
+mod recallable_body;
 mod redirect;
 mod target;
 #[cfg(feature = "tls")]

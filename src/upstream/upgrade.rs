@@ -45,12 +45,15 @@ pub(super) struct Upgrade {
 
 /// Takes the client's side of the upgrade that a request asks for, if it asks for a websocket and the server in front allows
 /// it.
-pub(super) fn take_requested(parts: &mut Parts) -> Option<Upgrade> {
+pub(super) fn take_requested(
+    parts: &mut Parts,
+    stall: Option<&Arc<ClientStall>>,
+) -> Option<Upgrade> {
     if parts.method != Method::GET || !asks_for_websocket(&parts.headers) {
         return None;
     }
     let client = parts.extensions.remove::<OnUpgrade>()?;
-    let stall = parts.extensions.remove();
+    let stall = stall.cloned();
     Some(Upgrade { client, stall })
 }
 

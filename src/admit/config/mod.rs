@@ -41,7 +41,9 @@ pub enum Discipline {
     /// A `RouteLayer` also recalls slots that wait for their clients while another tenant below its share waits: for the
     /// rest of a request's body, for the response to be read, or on a silent websocket. Each gets 5 s in all, beside the
     /// time that a line of 16 KiB per second needs. The request is then answered with 408, its response breaks off, or its
-    /// websocket is closed with 1013. A websocket that is not silent is recalled after 60 s.
+    /// websocket is closed with 1013. A websocket that is not silent is recalled after 60 s. `Forward` closes the connection to
+    /// the endpoint before the slot is free, even if the client never reads again. Any other service works on a response until
+    /// its body is polled again or dropped, without a slot.
     ///
     /// Long answers of one tenant, that its client does read, hold more than its share until they end.
     /// [`max_concurrent_per_tenant`](WaitingRoomConfig::max_concurrent_per_tenant) bounds them.
