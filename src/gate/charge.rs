@@ -71,8 +71,12 @@ impl<C: Capacity> Permit<C> {
         self
     }
 
+    /// Returns `true` if the slot belongs to a tenant.
+    pub(crate) fn has_account(&self) -> bool {
+        self.origin().account.is_some()
+    }
+
     /// Sets the tenant that the slot belongs to, for a permit that was given without a ticket.
-    #[cfg(feature = "route")]
     pub(crate) fn set_share(&mut self, demand: &C::Demand, ticket: &Ticket) {
         self.set_account(demand, share_of(ticket), ticket.cost);
     }

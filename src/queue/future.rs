@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::protocol::{Protocol, sealed};
 use super::request::QueueRequest;
 use crate::admit::{RejectReason, SlotPool, Ticket};
-use crate::gate::{BodyPermit, Gate, Permit};
+use crate::gate::{self, BodyPermit, Gate, Permit};
 use crate::http::{CallHold, HoldLimits};
 use crate::service::{
     Admission, AdmissionHandler, HoldPermit, JustQueued, LayerState, MeasuredCall, Prepare,
@@ -76,6 +76,13 @@ where
 
     fn carried(&self, request: &mut Req, _: &()) -> Option<Permit<SlotPool>> {
         self.protocol.carried(request, &self.state.gate)
+    }
+
+    fn on_prepared_slot(&mut self, request: &Req, demand: &(), permit: &mut Permit<SlotPool>) {
+        if self.state.gate.is_fair() && !permit.has_account() {
+            let ticket = AdmissionHandler::<SlotPool, Req, S>::ticket(self, request, gate::now());
+            permit.set_share(demand, &ticket);
+        }
     }
 
     fn measure(&self) -> Option<MeasuredCall> {

@@ -77,6 +77,10 @@ pub(crate) trait AdmissionHandler<C: Capacity, Req, S: Service<Req>>:
     #[inline]
     fn on_fast_path(&self, _request: &Req, _demand: &C::Demand, _permit: &mut Permit<C>) {}
 
+    /// Records that a request, which [`poll_ready`](Service::poll_ready) prepared or which may have brought its slot along, has
+    /// a slot without having waited.
+    fn on_prepared_slot(&mut self, _request: &Req, _demand: &C::Demand, _permit: &mut Permit<C>) {}
+
     /// Takes the slot that the request brings along, if the slot is right for the request.
     fn carried(&self, _request: &mut Req, _demand: &C::Demand) -> Option<Permit<C>> {
         None
@@ -308,9 +312,11 @@ where
         let may_carry = handler.gate().expects_extensions();
         let carried = may_carry.then(|| handler.carried(&mut request, &demand));
         let permit = carried.flatten();
-        let Some(permit) = permit.or_else(|| Self::try_acquire(handler, &request, &demand)) else {
+        let permit = permit.or_else(|| Self::try_acquire(handler, &request, &demand));
+        let Some(mut permit) = permit else {
             return Self::wait_for_slot(handler, inner, request, demand, prepared);
         };
+        handler.on_prepared_slot(&request, &demand, &mut permit);
         let ready = inner.poll_ready(&mut Context::from_waker(Waker::noop()));
         match ready {
             Poll::Ready(Ok(())) => Self::call_prepared(handler, inner, request, permit, prepared),

@@ -12,7 +12,7 @@ use bitflags::bitflags;
 use tokio_util::sync::CancellationToken;
 
 use super::ResponseOptions;
-use crate::admit::{Capacity, Limiter, WaitingRoomConfig};
+use crate::admit::{Capacity, Discipline, Limiter, WaitingRoomConfig};
 use crate::gate::Gate;
 use crate::http::{HeaderClassifier, HoldLimits};
 use crate::on_cancel::OnCancel;
@@ -43,6 +43,8 @@ bitflags! {
         const MEASUREMENT = 1 << 1;
         /// Limits on the time for which the request may hold its slot.
         const HOLD_LIMITS = 1 << 2;
+        /// The request's tenant, which is charged for the time with a slot that was free.
+        const TENANT = 1 << 3;
     }
 }
 
@@ -194,6 +196,8 @@ impl Settings {
             self.config.concurrency.adaptive().is_some(),
         );
         prepare.set(Prepare::HOLD_LIMITS, self.config.hold_limits().is_some());
+        let is_fair = self.config.room.discipline == Discipline::Fair;
+        prepare.set(Prepare::TENANT, is_fair);
         prepare
     }
 

@@ -6,6 +6,7 @@ mod backpressure;
 mod carried;
 mod errors;
 mod exempt;
+mod fair;
 mod grpc;
 mod held_slot;
 mod hold_limits;

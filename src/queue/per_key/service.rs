@@ -53,8 +53,10 @@ where
             true => self.rooms.shared(),
             false => self.rooms.of((self.key)(&request)),
         };
-        let is_measured = state.prepare().contains(Prepare::MEASUREMENT);
-        let prepared = is_measured.then_some(Prepared(None));
+        let is_prepared = state
+            .prepare()
+            .intersects(Prepare::MEASUREMENT | Prepare::TENANT);
+        let prepared = is_prepared.then_some(Prepared(None));
         // The handler lives as long as the request needs it, so that the queue of an idle key can be dropped.
         let protocol = self.protocol.clone();
         let mut handler = QueueHandler { state, protocol };
