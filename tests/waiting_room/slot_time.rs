@@ -136,6 +136,36 @@ fn slow_answers_of_one_token_take_no_more_than_their_share() {
 }
 
 #[test]
+fn answers_without_usage_take_no_more_than_their_share() {
+    for slots in [4, 8, 16] {
+        let scene = Scene {
+            slots,
+            ..Scene::of(1.0)
+        };
+        let outcome = scene.play();
+        assert!(outcome.honest >= 0.9, "{slots}: {outcome:?}");
+    }
+}
+
+/// The greedy tenant has all slots before the first request that costs something has run, so its time is cheap.
+#[test]
+fn a_tenant_that_was_first_takes_no_more_than_its_share() {
+    for seed in 1..=8 {
+        for hold in [0.5, 1.1, 1.2] {
+            let scene = Scene {
+                slots: 4,
+                honest: 0.6,
+                greedy: 7.5,
+                seed,
+                ..Scene::of(hold)
+            };
+            let outcome = scene.play();
+            assert!(outcome.honest >= 0.9, "{seed}, {hold}: {outcome:?}");
+        }
+    }
+}
+
+#[test]
 fn one_tenant_alone_has_all_slots() {
     let scene = Scene {
         honest: 0.001,

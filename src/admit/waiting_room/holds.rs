@@ -73,6 +73,8 @@ pub(super) struct Holds<L> {
 #[derive(Debug, Default)]
 struct LaneHolds {
     rate: CostRate,
+    /// The mean hold of all tenants, in seconds.
+    mean: f64,
     /// The mean hold of each tenant, in seconds. The tenants whose holds ended last are kept.
     tenants: FlowTable<Nanos, f64>,
     ended: Nanos,
@@ -86,6 +88,8 @@ struct LaneHolds {
 struct CostRate {
     /// The sum of `cost² / seconds`.
     weighted: f64,
+    /// The sum of `cost²`.
+    squares: f64,
     /// The sum of the costs.
     cost: f64,
     at: Nanos,
@@ -99,6 +103,9 @@ const SHORTEST: f64 = 0.02;
 /// The time that a request may take without being charged for it, in multiples of the time that its cost explains. No service
 /// is equally fast from one request to the next.
 const TOLERANCE: f64 = 1.5;
+/// The cost of a request, in multiples of the typical one, above which it teaches the price of time when it arrives. Honest
+/// costs often differ by less.
+const UNEXPLAINED: f64 = 16.0;
 /// The weight of the latest hold in a tenant's mean.
 const LATEST: f64 = 0.1;
 /// The least time between two payments for slots that are held, in nanoseconds, and the time for each of them. So
@@ -117,19 +124,42 @@ impl CostRate {
         }
     }
 
-    fn on_ended(&mut self, cost: f64, time: f64, now: Nanos) {
+    /// Returns the mean cost of a hold, weighted by cost.
+    fn typical_cost(&self) -> f64 {
+        match self.cost > 0.0 {
+            true => self.squares / self.cost,
+            false => 0.0,
+        }
+    }
+
+    fn add(&mut self, cost: f64, time: f64, now: Nanos) {
         let time = time.max(SHORTEST);
         let left = (-seconds(now.saturating_sub(self.at)) / RATE_MEMORY).exp();
         self.weighted = self.weighted * left + cost * cost / time;
+        self.squares = self.squares * left + cost * cost;
         self.cost = self.cost * left + cost;
         self.at = now;
     }
 }
 
 impl LaneHolds {
+    /// Learns from the cost of a request that arrives, if it is far above those of earlier holds.
+    ///
+    /// Otherwise requests that cost little and hold their slots for long, in a lane where no other request has run yet, would
+    /// make time so cheap that a costly one waits for as many of them as its cost says.
+    fn on_arrived(&mut self, cost: f64, now: Nanos) {
+        if cost > UNEXPLAINED * self.rate.typical_cost() {
+            self.rate.add(cost, self.mean, now);
+        }
+    }
+
     fn on_ended(&mut self, tenant: FlowKey<'_>, cost: f64, time: f64, now: Nanos) {
+        self.mean = match self.ended {
+            0 => time,
+            _ => self.mean + LATEST * (time - self.mean),
+        };
         self.ended = now;
-        self.rate.on_ended(cost, time, now);
+        self.rate.add(cost, time, now);
         match self.tenants.find(tenant) {
             Some(index) => {
                 self.tenants[index] += LATEST * (time - self.tenants[index]);
@@ -200,12 +230,13 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let Some(lane) = self.queue.fair_lane(lane) else {
             return;
         };
-        let Some(holds) = self.holds.lanes.get(lane) else {
+        let Some(holds) = self.holds.lanes.get_mut(lane) else {
             return;
         };
         let base = &self.queue.common.base;
         let Priority(level) = base.config.levels.clamp(ticket.priority);
         let tenant = base.weights.key(level, &ticket.tenant, Discipline::Fair);
+        holds.on_arrived(f64::from(ticket.cost), base.clock.now);
         // The cast saturates.
         ticket.least_cost = holds.price_of(tenant) as u32;
     }
