@@ -88,7 +88,7 @@ impl StallClock {
 }
 
 impl ClientStall {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             clock: Mutex::default(),
             recalled: CancellationToken::new(),
@@ -223,3 +223,6 @@ mod tests {
         assert_eq!(clock.overdue(later), Some(Duration::from_secs(1)));
     }
 }
+
+#[cfg(all(test, feature = "route", not(loom)))]
+mod recalls;

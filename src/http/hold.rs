@@ -196,3 +196,23 @@ fn lock<G>(slot: &Mutex<Slot<G>>) -> MutexGuard<'_, Slot<G>> {
     // Nothing panics while the lock is held, so a poisoned lock is whole.
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_was_recalled_before_the_response_ends_its_body() {
+        let (slot, stall) = (Arc::new(()), Arc::new(ClientStall::new()));
+        let hold = CallHold {
+            limits: HoldLimits::default(),
+            since: clock::now(),
+            stall: Some(Arc::clone(&stall)),
+        };
+        stall.recalled().cancel();
+        let mut limited = LimitedHold::new(Arc::clone(&slot), &hold);
+        assert_eq!(Arc::strong_count(&slot), 1, "the slot came back");
+        let polled = limited.check(Poll::Ready(()), &mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Ready(Err(HoldError::Stalled)));
+    }
+}
