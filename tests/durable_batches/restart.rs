@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use serde_json::json;
+use tower_triage::durable::{StorageLimits, StorageQuota};
 
 use crate::support::{World, lines};
 
@@ -100,4 +101,23 @@ async fn ten_thousand_lines_run_once_over_a_restart() {
     let started = world.backend.started();
     assert_eq!(started.len(), 10_000);
     assert_eq!(started.into_iter().collect::<HashSet<_>>().len(), 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_at_its_quota_gets_the_results_of_stored_lines_after_a_restart() {
+    let mut world = World::slow();
+    let id = world.batch(&lines(5)).await;
+    world.until_started(5).await;
+    world.stop();
+    world.backend.finish(5);
+    world.until_none_runs().await;
+
+    let quota = StorageQuota::new(world.store.clone(), |_| StorageLimits {
+        bytes: Some(1),
+        ..StorageLimits::default()
+    });
+    world.restart_with(|api| api.quota(quota));
+    let batch = world.until(&id, "completed").await;
+    assert_eq!(batch["request_counts"]["completed"], 5);
+    assert_eq!(world.backend.started().len(), 5);
 }

@@ -141,8 +141,13 @@ impl World {
 
     /// Starts the coordinator anew, as after a crash of its process.
     pub(crate) fn restart(&mut self) {
+        self.restart_with(|api| api);
+    }
+
+    /// Starts the coordinator anew, with these settings.
+    pub(crate) fn restart_with(&mut self, set: impl FnOnce(BatchApi) -> BatchApi) {
         self.stop();
-        self.api = api(&self.store);
+        self.api = set(api(&self.store));
         self.coordinator = Some(tokio::spawn(self.api.clone().run()));
     }
 
@@ -257,6 +262,18 @@ impl World {
     pub(crate) async fn until_started(&self, count: usize) {
         for _ in 0..20_000 {
             if self.backend.0.calls.lock().unwrap().len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("{} requests were started", self.backend.started().len());
+    }
+
+    /// Waits until no request runs.
+    pub(crate) async fn until_none_runs(&self) {
+        for _ in 0..20_000 {
+            let depths = self.store.depths().await.unwrap();
+            if depths.iter().all(|depth| depth.running == 0) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;

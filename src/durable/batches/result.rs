@@ -155,6 +155,10 @@ impl LineTask {
         let bytes = new.request.len() as u64;
         while self.stopped.borrow().is_none() {
             if !context.has_room(bytes).await? {
+                // A line that was stored before a restart takes no more room.
+                if context.api.store.known(&new).await?.is_some() {
+                    return Ok(());
+                }
                 self.pause().await;
                 continue;
             }
