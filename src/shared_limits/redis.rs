@@ -17,8 +17,8 @@ use super::{Ask, Grant};
 
 /// The time limit for opening a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// The time limit for an answer of Redis.
-const ANSWER: Duration = Duration::from_secs(1);
+/// The time limit for an answer of Redis. Tests do not fail because a busy machine answers late.
+const ANSWER: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 const PREFIX: &str = "triage:limits:";
 const CHANNEL: &str = "triage:limits:to:";
@@ -210,7 +210,7 @@ mod tests {
     use crate::shared_limits::Ledger;
 
     /// The time limit for events that a test waits for.
-    const SOON: Duration = Duration::from_secs(30);
+    const SOON: Duration = Duration::from_secs(60);
 
     #[test]
     fn a_tag_has_no_braces_and_tells_names_apart() {

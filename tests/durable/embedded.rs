@@ -68,7 +68,7 @@ struct Embedded<O> {
 }
 
 impl<O: Open> Harness for Embedded<O> {
-    const UNIT: Duration = Duration::from_millis(400);
+    const UNIT: Duration = Duration::from_secs(1);
     const IS_EXACT: bool = true;
 
     fn runtime() -> Runtime {

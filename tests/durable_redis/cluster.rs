@@ -150,8 +150,7 @@ async fn move_slot(cluster: &Cluster, key: &str, from: usize, to: usize) {
 /// Returns the master that has the slot of a key.
 async fn owner(cluster: &Cluster, key: &str) -> usize {
     for node in 0..cluster.nodes.len() {
-        let client = redis::Client::open(cluster.nodes[node].url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = cluster.connect(node).await;
         let mut exists = redis::cmd("EXISTS");
         exists.arg(key);
         if exists.query_async::<Value>(&mut connection).await.is_ok() {

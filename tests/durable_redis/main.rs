@@ -32,7 +32,7 @@ use tower_triage::durable::{
 use redis_server::Server;
 
 /// Long enough for what has to happen.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(60);
 
 fn open(server: &Server, config: StoreConfig) -> RedisStore {
     RedisStore::connect(RedisConfig::new(server.url()).store(config)).unwrap()

@@ -17,7 +17,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{pause, resume, timeout};
+use tower::ServiceExt;
 use tower_triage::endpoints::{Decision, Endpoint, NoResponse};
 use tower_triage::upstream::{Forward, PeerAddr};
 
@@ -156,7 +157,7 @@ async fn only_one_stream_begins_before_the_limit_is_known() {
 async fn a_connection_that_was_silent_for_a_late_request_gets_no_other() {
     let (upstream, _) = bind().await;
     let to = http2(format!("http://{}", upstream.addr()));
-    let forward = Forward::new().first_byte_timeout(Duration::from_millis(100));
+    let forward = Forward::new();
     let (mut mute, ()) = tokio::join!(
         async {
             let mut frames = Frames::begin(upstream.accept().await.0).await;
@@ -166,7 +167,11 @@ async fn a_connection_that_was_silent_for_a_late_request_gets_no_other() {
         },
         ask(&forward, &to, 1)
     );
-    let late = send(&forward, post(&to, "mine")).await;
+    let late = tokio::spawn(forward.clone().oneshot(post(&to, "mine")));
+    mute.request().await;
+    pause();
+    let late = late.await.unwrap().unwrap();
+    resume();
     assert_eq!(late.status(), 504);
     tokio::join!(
         async {
@@ -176,7 +181,6 @@ async fn a_connection_that_was_silent_for_a_late_request_gets_no_other() {
         },
         ask(&forward, &to, 1)
     );
-    drop(mute.request().await); // the late one
 }
 
 /// A server of HTTP/2 for one request, which it returns, with the trailers of its body.

@@ -41,7 +41,7 @@ use tower_triage::endpoints::{
 use tower_triage::upstream::{Forward, ForwardBody, PeerAddr};
 use upstream::Upstream;
 
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(60);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 

@@ -14,7 +14,7 @@ use tower_triage::gate::{Acquire, Gate};
 use tower_triage::{Discipline, Priority, SlotPool};
 use tower_triage::{Ticket, WaitingRoomConfig};
 
-const GUARD: Duration = Duration::from_secs(20);
+const GUARD: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_demand_s_destructor_may_use_the_gate() {

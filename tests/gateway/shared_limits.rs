@@ -78,8 +78,8 @@ async fn two_gateways_together_use_the_slots_of_one() {
 #[tokio::test]
 async fn slots_of_a_killed_gateway_are_used_after_its_lease() {
     let (redis, backend) = (Server::start(), Backend::start().await);
-    let mut killed = gateway(&redis, 1.0, &backend).await;
-    let other = gateway(&redis, 1.0, &backend).await;
+    let mut killed = gateway(&redis, 3.0, &backend).await;
+    let other = gateway(&redis, 3.0, &backend).await;
     let lost = send(&killed, SLOTS);
     let running = next(&backend, SLOTS).await;
     let pending = send(&other, SLOTS);
@@ -96,8 +96,8 @@ async fn slots_of_a_killed_gateway_are_used_after_its_lease() {
 #[tokio::test]
 async fn a_gateway_that_was_stopped_past_its_lease_sends_nothing_without_slots() {
     let (redis, backend) = (Server::start(), Backend::start().await);
-    let stopped = gateway(&redis, 1.0, &backend).await;
-    let other = gateway(&redis, 1.0, &backend).await;
+    let stopped = gateway(&redis, 3.0, &backend).await;
+    let other = gateway(&redis, 3.0, &backend).await;
     let mut pending = send(&stopped, SLOTS);
     let running = next(&backend, SLOTS).await;
     let waiting = send(&stopped, 4);
@@ -140,14 +140,14 @@ async fn slots_are_given_back_when_a_gateway_shuts_down() {
 #[tokio::test]
 async fn without_redis_requests_go_on_after_the_lease() {
     let (mut redis, backend) = (Server::start(), Backend::replying("fine").await);
-    let before = gateway(&redis, 1.0, &backend).await;
+    let before = gateway(&redis, 3.0, &backend).await;
     before.ask("m").answer().await.assert_ok("fine");
     redis.kill();
     before
         .logs(&["WARN", "shared limits: Redis can't be reached"])
         .await;
     // It has never reached Redis.
-    let after = gateway(&redis, 1.0, &backend).await;
+    let after = gateway(&redis, 3.0, &backend).await;
     all_are_served(send(&before, 20)).await;
     all_are_served(send(&after, 20)).await;
     redis.run();
@@ -160,7 +160,7 @@ async fn without_redis_requests_go_on_after_the_lease() {
 #[tokio::test]
 async fn a_full_redis_stops_no_request_that_is_not_stored() {
     let (redis, backend) = (Server::start(), Backend::replying("fine").await);
-    let gateway = gateway(&redis, 1.0, &backend).await;
+    let gateway = gateway(&redis, 3.0, &backend).await;
     gateway.ask("m").answer().await.assert_ok("fine");
     redis.ask("CONFIG SET maxmemory 1");
     gateway

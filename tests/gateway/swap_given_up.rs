@@ -83,7 +83,7 @@ async fn models_are_asked_to_stop_though_the_grace_period_is_over() {
 #[tokio::test]
 async fn a_load_that_takes_too_long_is_asked_to_stop() {
     let [runs, asked] = [(); 2].map(|()| TempFile::new());
-    let gateway = loading(&runs, &asked, "start_timeout_seconds = 1\n").await;
+    let gateway = loading(&runs, &asked, "start_timeout_seconds = 5\n").await;
     gateway.until_state("a", "failed").await;
     assert!(asked.path().exists());
 }

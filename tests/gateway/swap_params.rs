@@ -207,16 +207,16 @@ async fn requests_and_checks_go_to_a_fixed_url() {
 #[tokio::test]
 async fn a_model_that_failed_starts_with_the_next_request_after_its_url_is_corrected() {
     let backend = Backend::replying("served").await;
-    let setup = |url: &str| {
-        let proxy = format!("instances = 2\nproxy = {url:?}\nstart_timeout_seconds = 0.1\n");
+    let setup = |url: &str, seconds| {
+        let proxy = format!("instances = 2\nproxy = {url:?}\nstart_timeout_seconds = {seconds}\n");
         swap("memory = 1.0").sections(&(model("a", "sleep 600") + &proxy))
     };
-    let gateway = setup("http://127.0.0.1:1").start().await;
+    let gateway = setup("http://127.0.0.1:1", 0.1).start().await;
     for _ in 0..2 {
         let failed = gateway.ask("a").answer().await;
         failed.assert_error(503, "model_start_failed");
     }
-    gateway.reload(&setup(&backend.url()));
+    gateway.reload(&setup(&backend.url(), 60.0));
     gateway.logs(&["INFO", "models changed: a"]).await;
     gateway.ask("a").answer().await.assert_ok("served");
     // Each of its two instances once.

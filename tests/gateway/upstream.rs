@@ -87,7 +87,7 @@ async fn first_byte_timeout_is_504_and_cancels_the_request() {
 async fn a_silent_backend_ends_its_answer_and_is_disconnected() {
     let backend = Backend::start().await;
     let setup = Setup::new()
-        .sections("[upstream]\nidle_timeout_seconds = 0.2\n")
+        .sections("[upstream]\nidle_timeout_seconds = 2\n")
         .backend("silent", &backend, 1, &["m"]);
     let gateway = setup.start().await;
     let asked = gateway.ask("m").send();

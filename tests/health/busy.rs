@@ -4,12 +4,20 @@ use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use tokio::sync::mpsc;
+use tokio::time::{pause, resume};
 
 use super::*;
 
 /// A check that decides at its first failure, with enough time for a test to act meanwhile.
 fn one_failure_is_enough() -> HealthCheck {
-    often().timeout(Duration::from_secs(1)).unhealthy_after(1)
+    often().timeout(SOON / 4).unhealthy_after(1)
+}
+
+/// Lets the time of a check pass.
+async fn is_late(check: Connection) {
+    pause();
+    soon(check.closed()).await;
+    resume();
 }
 
 /// A request that runs at `a`, which has passed its first check; the next one has begun.
@@ -28,7 +36,7 @@ async fn an_answer_during_a_late_check_means_busy() {
     let (running, check) = busy(&router, &upstream).await;
     router.go.add_permits(1);
     assert_eq!(soon(running).await.unwrap().0, 200);
-    soon(check.closed()).await;
+    is_late(check).await;
     let (_next, _) = check_at(&upstream).await;
     assert!(router.endpoint("a").healthy());
 }
@@ -61,13 +69,13 @@ async fn an_endpoint_that_streams_is_busy_not_down() {
         let (check, _) = check_at(&upstream).await;
         bytes.send("word".into()).unwrap();
         soon(body.frame()).await.unwrap().unwrap();
-        soon(check.closed()).await;
+        is_late(check).await;
     }
     let (silent, _) = check_at(&upstream).await;
     assert!(router.endpoint("a").healthy());
     // A check without any activity counts once nothing runs there.
     drop(body);
-    soon(silent.closed()).await;
+    is_late(silent).await;
     until(|| !router.endpoint("a").healthy()).await;
 }
 
@@ -78,14 +86,15 @@ async fn late_checks_are_no_proof_against_the_last_endpoint_at_work() {
     let _checks = router.checks();
     let (running, check) = busy(&router, &upstream).await;
     let waits = router.ask("m");
-    soon(check.closed()).await;
+    is_late(check).await;
     let (next, _) = check_at(&upstream).await;
     assert!(router.endpoint("a").healthy());
-    soon(next.closed()).await;
+    is_late(next).await;
     assert!(!waits.is_finished(), "it loses nothing by waiting");
     router.go.add_permits(2);
     assert_eq!(soon(running).await.unwrap().0, 200);
     assert_eq!(soon(waits).await.unwrap().0, 200);
+    pause();
     until(|| !router.endpoint("a").healthy()).await; // nothing runs there any more
 }
 
@@ -97,7 +106,7 @@ async fn late_checks_count_where_another_endpoint_is_in_service() {
     let router = TestRouter::of([checked, other]);
     let _checks = router.checks();
     let (_running, check) = busy(&router, &upstream).await;
-    soon(check.closed()).await;
+    is_late(check).await;
     until(|| !router.endpoint("a").healthy()).await;
 }
 

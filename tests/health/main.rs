@@ -37,7 +37,7 @@ use tower_triage::upstream::{Forward, HealthChecks};
 use tower_triage::{QueueConfig, RouteLayer};
 use upstream::{Connection, Upstream};
 
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 const WELL: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";

@@ -183,11 +183,13 @@ async fn a_wait_that_times_out_is_never_served() {
 
 #[tokio::test]
 async fn max_wait_does_not_bound_the_handler() {
-    let (app, running) = busy(QueueConfig::new(1).max_wait(ms(300))).await;
+    let (app, running) = busy(QueueConfig::new(1).max_wait(ms(60_000))).await;
     let waiting = app.wait(app.client("in time")).await;
     app.jobs.finish(1);
     until("it is dispatched", || app.jobs.started().len() == 2).await;
-    tokio::time::sleep(ms(500)).await;
+    tokio::time::pause();
+    tokio::time::sleep(ms(90_000)).await;
+    tokio::time::resume();
     assert!(!waiting.is_finished());
     app.jobs.finish(1);
     assert_eq!(waiting.await.unwrap().status, 200);

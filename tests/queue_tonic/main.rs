@@ -155,7 +155,7 @@ impl App {
     }
 
     async fn until(&self, there: impl Fn(usize, usize) -> bool) {
-        for _ in 0..5_000 {
+        for _ in 0..60_000 {
             let status = self.handle.status();
             if there(status.depth, status.running) {
                 return;

@@ -17,7 +17,7 @@ use tower_triage::{
 };
 
 /// Longer than every step here.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Answers 101, and then echoes until the client closes; `held` is dropped after that.
 fn upgrade(mut request: Request<Body>, held: impl Send + 'static) -> Response<Body> {

@@ -9,7 +9,7 @@ use tower_triage::{Priority, RejectReason, RequestQueue, WaitingRoomConfig};
 use super::support::{config, ticket, with_rejections};
 
 /// Ends a test that hangs.
-const GUARD: Duration = Duration::from_secs(20);
+const GUARD: Duration = Duration::from_secs(60);
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()

@@ -17,7 +17,7 @@ use tower_triage::route::{RoutingConfig, StrategyChoice};
 
 use super::support::{Routed, TestRouter, endpoint, settle};
 
-const GUARD: Duration = Duration::from_secs(20);
+const GUARD: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct Own {

@@ -18,7 +18,7 @@ use super::client::{Client, ClientRequest};
 use super::tls_support::Transport;
 
 /// Limit of every wait in these tests: far longer than any of them takes on a slow machine.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Builder of a configuration file, and of the process's arguments and environment.
 #[derive(Default)]

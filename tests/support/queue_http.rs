@@ -26,7 +26,7 @@ pub(crate) async fn serve(router: Router) -> SocketAddr {
 
 /// Waits until something that is bound to happen has happened.
 pub(crate) async fn until(what: &str, happened: impl Fn() -> bool) {
-    for _ in 0..5_000 {
+    for _ in 0..60_000 {
         if happened() {
             return;
         }

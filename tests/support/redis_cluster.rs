@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use redis::Value;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Value};
 
 use super::redis_server::{Server, free_port};
 
@@ -20,7 +21,7 @@ impl Cluster {
                 buses.truncate(node);
                 buses.push(free_port());
                 let bus = buses[node].to_string();
-                let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+                let settings = ["--cluster-enabled", "yes", "--cluster-node-timeout", "3000"];
                 let log = ["--appendonly", "yes", "--appendfsync", "always"];
                 let own = ["--cluster-port", &bus, "--repl-diskless-sync-delay", "0"];
                 let all = [&settings[..], &log, &own].concat();
@@ -78,10 +79,19 @@ impl Cluster {
         format!("redis+cluster://{}", nodes.collect::<Vec<_>>().join(","))
     }
 
+    /// Connects to one node, which may answer late on a busy machine.
+    pub(crate) async fn connect(&self, node: usize) -> MultiplexedConnection {
+        let client = redis::Client::open(self.nodes[node].url()).unwrap();
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(60)))
+            .set_response_timeout(Some(Duration::from_secs(60)));
+        let connection = client.get_multiplexed_async_connection_with_config(&patient);
+        connection.await.unwrap()
+    }
+
     /// Sends a command to one node.
     pub(crate) async fn ask(&self, node: usize, command: &str) -> Value {
-        let client = redis::Client::open(self.nodes[node].url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = self.connect(node).await;
         let mut words = command.split(' ');
         let mut command = redis::cmd(words.next().unwrap());
         words.fold(&mut command, |command, word| command.arg(word));

@@ -1,6 +1,6 @@
 //! A real Redis for one test: on a port and in a folder of its own, with an append-only file.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -101,11 +101,16 @@ impl Server {
     pub(crate) fn ask(&self, command: &str) -> Option<String> {
         let mut connection = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
         connection
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .ok()?;
         write!(connection, "{command}\r\n").ok()?;
         let mut reply = [0; 4_096];
-        let read = connection.read(&mut reply).ok()?;
+        let read = loop {
+            match connection.read(&mut reply) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read.ok()?,
+            }
+        };
         Some(String::from_utf8_lossy(&reply[..read]).into_owned())
     }
 }

@@ -8,7 +8,7 @@ use super::engines::{ask, layer};
 use super::system::TestDir;
 use super::*;
 
-const GRACE: Duration = Duration::from_millis(300);
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Lets the model be stopped by a command that says in a file that it was run while the process was there. It does not
 /// end the process.
@@ -72,7 +72,7 @@ async fn a_start_that_takes_too_long_is_asked_by_its_signal() {
     let dir = TestDir::new();
     let mut model = asked_by_signal(&dir);
     let mark = Mark::on(&mut model);
-    let launch = Launch::new(Arc::new(model), Duration::from_secs(1));
+    let launch = Launch::new(Arc::new(model), Duration::from_secs(5));
     start(launch).await.unwrap_err();
     assert_stopped(&dir, &mark);
 }

@@ -31,7 +31,7 @@ use server::{asks, get, server};
 use system::{Group, Mark, children, is_free, kill, open_files, until};
 
 /// Long enough for what has to happen.
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(180);
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// A model that a shell script serves, ready as soon as it runs.

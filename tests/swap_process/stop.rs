@@ -92,13 +92,15 @@ async fn it_is_signalled_once_however_often_it_is_stopped() {
         "again() { exit 9; }; first() { trap again TERM; sleep 3600 & }; trap first TERM; \
          (trap \"\" TERM; exec sleep 3600) & wait; wait; wait",
     );
-    model.stop_grace = Duration::from_secs(1);
+    model.stop_grace = HOUR;
     let (instance, mark) = run(model, 2).await;
     tokio::select! {
         () = instance.stop() => panic!("it is not asked"),
         _ = mark.until_count(3) => {}
     }
-    soon(instance.stop()).await;
+    let again = timeout(Duration::from_millis(200), instance.stop()).await;
+    assert!(again.is_err(), "it is asked twice");
+    soon(instance.kill()).await;
     assert_eq!(soon(instance.ended()).await, KILLED);
 }
 
@@ -152,7 +154,7 @@ async fn its_health_does_not_matter_while_it_stops() {
     let program = std::mem::take(&mut model.cmd);
     model.cmd = format!("/bin/sh -c 'trap \"\" TERM; exec \"$@\"' sh {program}");
     model.health_interval = Some(Duration::from_millis(50));
-    model.stop_grace = Duration::from_secs(1);
+    model.stop_grace = Duration::from_secs(5);
     let instance = started(model).await;
     let fail = get(&*instance, "/fail/1000000");
     soon(async { tokio::join!(instance.stop(), fail) }).await;

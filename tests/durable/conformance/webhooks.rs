@@ -108,7 +108,10 @@ pub(crate) async fn a_webhook_is_put_off<H: Harness>() {
         })
         .await;
         assert_eq!((due[0].info.id, due[0].tries), (id, tries));
-        store.settle_webhook(id, 0, Some(H::UNIT)).await.unwrap();
+        store
+            .settle_webhook(id, 0, Some(H::UNIT * 2))
+            .await
+            .unwrap();
         assert!(store.due_webhooks(10).await.unwrap().is_empty());
     }
     store.settle_webhook(id, 0, None).await.unwrap();
