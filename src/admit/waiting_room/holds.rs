@@ -103,8 +103,8 @@ const SHORTEST: f64 = 0.02;
 /// The time that a request may take without being charged for it, in multiples of the time that its cost explains. No service
 /// is equally fast from one request to the next.
 const TOLERANCE: f64 = 1.5;
-/// The cost of a request, in multiples of the typical one, above which it teaches the price of time when it arrives. Honest
-/// costs often differ by less.
+/// The cost of a request, in multiples of the typical one, above which it teaches the price of time when it arrives. It
+/// is large, because costs differ, and one that was learned so is too high if long requests cost more.
 const UNEXPLAINED: f64 = 16.0;
 /// The weight of the latest hold in a tenant's mean.
 const LATEST: f64 = 0.1;
