@@ -134,10 +134,10 @@ impl Attempt {
         observer.on_ticket(ticket, level);
     }
 
-    /// Sets the tenant to which the tokens of a request are charged, for a slot that was given without a ticket.
+    /// Sets the tenant that a slot belongs to, if tenants share slots and it was given without a ticket.
     #[inline]
     fn set_share<B>(&self, request: &Request<B>, demand: &Demand, permit: &mut Permit<Endpoints>) {
-        if self.shared.charges_tokens() {
+        if self.shared.state.gate.is_fair() {
             let ticket = self.classify(&RequestHead::of(request), gate::now());
             permit.set_share(demand, &ticket);
         }

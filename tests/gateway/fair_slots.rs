@@ -13,13 +13,14 @@ use crate::process::{Gateway, Setup, TIMEOUT};
 
 /// Starts a gateway with one slot that tenants share.
 async fn gateway(url: &str) -> Gateway {
-    gateway_with(url, "").await
+    gateway_with(url, "", "").await
 }
 
-/// Starts it with more keys of the backend.
-async fn gateway_with(url: &str, keys: &str) -> Gateway {
+/// Starts it with more keys of the backend and of the routing.
+async fn gateway_with(url: &str, keys: &str, routing: &str) -> Gateway {
     let queue = "discipline = \"fair\"\nmax_wait_seconds = 600\nmax_size = 200";
-    let setup = Setup::new().queue(queue).routing("max_retries = 0");
+    let routing = format!("max_retries = 0\n{routing}");
+    let setup = Setup::new().queue(queue).routing(&routing);
     let backend = format!("max_concurrent = 1\nmodels = [{{ name = \"m\" }}]\n{keys}");
     setup.backend_with("gpu-1", url, &backend).start().await
 }
@@ -143,8 +144,8 @@ async fn callers_that_leave_are_charged_for_their_time() {
 }
 
 /// Asserts that an unread answer leaves its slot, and the backend, once another tenant waits.
-async fn assert_unread_answer_ends(backend: Backend, keys: &str) {
-    let gateway = gateway_with(&backend.url(), keys).await;
+async fn assert_unread_answer_ends(backend: Backend, keys: &str, routing: &str) {
+    let gateway = gateway_with(&backend.url(), keys, routing).await;
     let mut client = TcpStream::connect(gateway.addr()).await.unwrap();
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-tenant-id: greedy\r\n\
                 content-length: 13\r\n\r\n{\"model\":\"m\"}";
@@ -162,8 +163,10 @@ async fn assert_unread_answer_ends(backend: Backend, keys: &str) {
 
 #[tokio::test]
 async fn an_answer_that_is_not_read_gives_its_slot_to_another_tenant() {
-    assert_unread_answer_ends(Backend::start().await, "").await;
-    assert_unread_answer_ends(Backend::start_http2().await, "http2 = true").await;
+    assert_unread_answer_ends(Backend::start().await, "", "").await;
+    assert_unread_answer_ends(Backend::start_http2().await, "http2 = true", "").await;
+    let by_requests = "fair_by = \"requests\"";
+    assert_unread_answer_ends(Backend::start().await, "", by_requests).await;
 }
 
 #[tokio::test]
