@@ -126,9 +126,14 @@ impl RefusalBound {
         self.taken = taken.filter(|&taken| taken < own);
     }
 
-    /// Returns the time until the next step, or `None` if the bound is gone. The timer then ends.
+    /// Returns the time until the next step, or `None` if the bound is gone. The timer, which asks for it, then ends.
     fn next_step(&mut self) -> Option<Duration> {
         self.is_timed = self.taken.is_some();
+        self.pause()
+    }
+
+    /// Returns the time until the next step, or `None` if there is no bound.
+    fn pause(&self) -> Option<Duration> {
         let is_below = self.taken? < self.known.max(1);
         Some(if is_below {
             self.short_pause
@@ -190,9 +195,15 @@ impl EndpointRef {
         (result, has_more)
     }
 
-    /// Returns the time until the next step of the bound, or `None` if there is no bound any more. The timer then ends.
-    pub(crate) fn pause_for_refusals(&self) -> Option<Duration> {
+    /// Returns the time until the next step of the bound to the timer that makes it, or `None` if there is no bound any more.
+    /// The timer then ends.
+    pub(crate) fn next_refusals_step(&self) -> Option<Duration> {
         self.state().cold.refusals.lock().next_step()
+    }
+
+    /// Returns the time until the next step of the bound, or `None` if there is no bound.
+    pub(crate) fn pause_for_refusals(&self) -> Option<Duration> {
+        self.state().cold.refusals.lock().pause()
     }
 }
 
@@ -209,6 +220,15 @@ mod tests {
         let timers = (0..32).filter(|_| bound.refused(64, None)).count();
         assert_eq!((bound.taken, timers), (Some(32), 1));
         assert_eq!(bound.next_step(), Some(SHORTEST_PAUSE));
+    }
+
+    #[test]
+    fn a_look_at_the_pause_starts_no_second_timer() {
+        let mut bound = RefusalBound::default();
+        assert!(bound.refused(2, None));
+        bound.grow(1);
+        assert_eq!(bound.pause(), None);
+        assert!(!bound.refused(2, None), "the timer has yet to ask");
     }
 
     #[test]

@@ -346,7 +346,7 @@ struct Recovery {
 
 impl Recovery {
     async fn run(mut self) {
-        while let Some(mut pause) = self.endpoint.pause_for_refusals() {
+        while let Some(mut pause) = self.endpoint.next_refusals_step() {
             tokio::time::sleep(pause).await;
             // A refusal in the meantime may ask for a longer pause.
             while let Some(longer) = self.endpoint.pause_for_refusals().filter(|it| *it > pause) {
