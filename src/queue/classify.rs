@@ -8,11 +8,12 @@ use crate::admit::{Priority, PriorityLevels, Ticket};
 use crate::clock;
 use crate::http::HeaderClassifier;
 
-/// A classifier, which reads the ticket of a request that has to wait.
+/// A classifier, which reads the ticket of a request that has to wait. It may be called more than once for a request.
 ///
 /// Implemented by [`FromHeaders`], by [`DefaultPriority`], and by every closure `Fn(&Req, &ClassifyContext<'_>) ->
-/// Ticket`. It is not called for a request that finds a free slot and the inner service ready, unless tenants are charged for
-/// their slots under [`Fair`](crate::Discipline::Fair), or for a request that a full room rejects whatever its ticket says. If it panics, the request holds neither a slot nor a place.
+/// Ticket`. It is not called for a request that finds a free slot and the inner service ready, unless tenants are charged
+/// for their slots under [`Fair`](crate::Discipline::Fair), or for a request that a full room rejects whatever its ticket
+/// says. If it panics, the request holds neither a slot nor a place.
 ///
 /// A [`ClassifyContext`] offers the values of the headers and of the configuration to build on. Pass a type of your own
 /// to `classify_with`, and a closure to `classify`:
