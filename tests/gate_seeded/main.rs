@@ -55,8 +55,8 @@ struct World {
     detached: Vec<DetachedPermit>,
     reserving: Vec<(Reserve<SlotPool>, Arc<Flag>)>,
     reservations: Vec<Reservation<SlotPool>>,
-    /// How many came with a reservation since the room last changed, which may have become smaller than that.
-    reserved: usize,
+    /// How many may wait above the bound, because they came with a reservation and the room has become smaller meanwhile.
+    above: usize,
     /// How many were running after the step before.
     running: usize,
     arrived: u64,
@@ -93,7 +93,7 @@ impl World {
             detached: Vec::new(),
             reserving: Vec::new(),
             reservations: Vec::new(),
-            reserved: 0,
+            above: 0,
             running: 0,
             arrived: 0,
             served: 0,
@@ -115,7 +115,7 @@ impl World {
             86..88 => drop(pick(&mut self.rng, &mut self.reservations)),
             88..90 => drop(pick(&mut self.rng, &mut self.reserving)),
             90..93 => {
-                (self.config, self.reserved) = (random_config(&mut self.rng), 0);
+                (self.config, self.above) = (random_config(&mut self.rng), 0);
                 self.gate.reconfigure(self.config.clone());
             }
             93..99 => self.pass_time().await,
@@ -146,7 +146,7 @@ impl World {
             && let Some(reservation) = pick(&mut self.rng, &mut self.reservations)
         {
             acquire = acquire.with_reservation(reservation);
-            self.reserved += 1;
+            self.above += 1;
         }
         self.arrived += 1;
         self.callers.push(Caller {
@@ -253,10 +253,9 @@ impl World {
         let status = self.gate.status();
         let most = self.limit.max(self.running);
         assert!(status.running <= most, "more leases than slots");
-        assert!(
-            status.depth <= self.config.max_size + self.reserved,
-            "more waiters than places"
-        );
+        let above = status.depth.saturating_sub(self.config.max_size);
+        assert!(above <= self.above, "more waiters than places");
+        self.above = above;
         let idle = status.running < self.limit && status.depth > 0;
         assert!(!idle, "a free slot beside a waiter");
         assert!(!status.closed || status.depth == 0);
