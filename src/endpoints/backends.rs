@@ -8,7 +8,7 @@ use tower::retry::budget::TpsBudget;
 #[cfg(feature = "swap")]
 use super::RouteError;
 use super::endpoint_ref::EndpointState;
-use super::endpoint_word::{HealthFlags, Snapshot};
+use super::endpoint_word::{Admissible, HealthFlags, Snapshot};
 use super::lane::Capabilities;
 #[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
@@ -171,6 +171,13 @@ impl Backend {
     #[inline]
     pub(super) fn has(&self, needs: Capabilities) -> bool {
         self.capabilities.contains(needs)
+    }
+
+    /// Returns `true` if the endpoint answers, and can serve what `other` can.
+    pub(super) fn can_replace(&self, other: &Self) -> bool {
+        self.has(other.capabilities)
+            && self.context_length >= other.context_length
+            && self.state.word.flags().admissible() == Admissible::Always
     }
 
     /// Returns `true` if `query` may wait for the endpoint to come back into service. A retry may not, because its

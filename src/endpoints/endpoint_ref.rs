@@ -10,7 +10,7 @@ use http::{HeaderValue, Uri};
 
 use super::Endpoint;
 use super::ejection::Ejection;
-use super::endpoint_word::{EndpointWord, HealthFlags};
+use super::endpoint_word::{Admissible, EndpointWord, HealthFlags};
 use super::health::{EndpointHealth, HealthRecord};
 use super::latency::{CoarseInstant, Latency};
 use super::refusals::Refusals;
@@ -64,6 +64,8 @@ pub(crate) struct ColdState {
     pub(crate) refusals: Refusals,
     /// The tenants that the endpoint served, and those that had trouble there.
     pub(crate) tenants: TenantRecord,
+    /// The number of times that the endpoint became the last resort because it answered nobody. It wraps around.
+    pub(crate) silences: AtomicU32,
     /// The number of parts of responses that the endpoint has sent, without the answers to checks. It wraps around. A
     /// backend with one thread misses checks while it streams, and this count shows that it still works.
     pub(crate) activity: AtomicU32,
@@ -90,13 +92,17 @@ impl EndpointId {
 }
 
 impl EndpointState {
-    /// Returns `true` if this endpoint is in service, so that another one may be ejected. One of unknown health counts only
+    /// Returns `true` if this endpoint is in service, so that another one may be ejected. One that has yet to answer counts only
     /// while it is idle and has not failed a request, because it may turn out not to work.
     pub(super) fn can_stand_in(&self) -> bool {
         let seen = self.word.load();
         let was_asked = seen.in_use() > 0 || self.ejection.failures.is_running();
         let flags = seen.flags();
-        flags.is_in_service() && !(flags.contains(HealthFlags::UNKNOWN) && was_asked)
+        match flags.admissible() {
+            Admissible::Always => true,
+            Admissible::LastResort => !was_asked,
+            Admissible::Probe | Admissible::Never => false,
+        }
     }
 
     /// Gives back the slot that `choice` has just taken, and takes all slots away from the endpoint, if the lease of its
@@ -132,6 +138,7 @@ impl EndpointRef {
                 refused: AtomicU64::new(0),
                 refusals: Refusals::default(),
                 tenants: TenantRecord::default(),
+                silences: AtomicU32::new(0),
                 activity: AtomicU32::new(0),
                 id: EndpointId::next(),
                 lease: SlotLease::new(slots),

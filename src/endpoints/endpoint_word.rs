@@ -52,7 +52,8 @@ bitflags! {
         /// Set while the endpoint is stopped or about to stop, so that requests for it wait until it is started.
         const STOPPED = 1 << 6;
         /// Set after a caller had waited for much longer than usual and left, while the endpoint answered nobody. Until it
-        /// answers, endpoints without the flag go first. Clients can set it, so it takes no slot from anybody.
+        /// answers, it gets one request at a time, and endpoints without the flag go first. Clients can set it, so it is set
+        /// only while others can serve all that the endpoint serves, and not for long.
         const SILENT = 1 << 7;
     }
 }
@@ -62,7 +63,7 @@ const FAILED: HealthFlags = HealthFlags::EJECTED
     .union(HealthFlags::HALF_OPEN)
     .union(HealthFlags::PROBING);
 
-/// The flags that an answer clears. With either of them, the endpoint is the last resort.
+/// The flags that an answer clears. With either of them, the endpoint is the last resort, and has one slot.
 const NO_ANSWER: HealthFlags = HealthFlags::UNKNOWN.union(HealthFlags::SILENT);
 
 /// The requests that an endpoint may get at present.
@@ -332,9 +333,9 @@ impl Snapshot {
         HealthFlags::from_bits_retain((self.0 >> FLAGS_SHIFT) as u8)
     }
 
-    /// Returns the number of slots, which is at most 1 for an endpoint of unknown health.
+    /// Returns the number of slots, which is at most 1 for an endpoint that has yet to answer.
     pub(super) fn slots(self) -> u32 {
-        match self.flags().contains(HealthFlags::UNKNOWN) {
+        match self.flags().intersects(NO_ANSWER) {
             true => self.limit().min(1),
             false => self.limit(),
         }
@@ -343,8 +344,7 @@ impl Snapshot {
     /// Returns `true` if there is a slot for one more request.
     #[inline]
     pub(super) fn is_free(self) -> bool {
-        self.in_use() < self.limit()
-            && (self.in_use() == 0 || !self.flags().contains(HealthFlags::UNKNOWN))
+        self.in_use() < self.limit() && (self.in_use() == 0 || !self.flags().intersects(NO_ANSWER))
     }
 
     /// Returns `true` if a larger share of the slots is free than in `other`. The limit of `other` must be above 0.

@@ -401,6 +401,19 @@ impl RoutingTable {
         models.any(|model| self.substitutes(&model.model, endpoint).next().is_none())
     }
 
+    /// Returns `true` if other endpoints, which answer, can serve all that `endpoint` serves.
+    pub(crate) fn is_replaceable(&self, endpoint: &EndpointRef) -> bool {
+        let mut models = self.models_of(endpoint).chain(self.model(NO_MODEL));
+        models.all(|model| {
+            let is_own = |it: &&Backend| it.endpoint.is_same(endpoint);
+            let mut own = model.backends.iter().filter(is_own);
+            own.all(|own| {
+                let mut backends = model.backends.iter();
+                backends.any(|it| !is_own(&it) && it.can_replace(own))
+            })
+        })
+    }
+
     /// Returns the models that requests for `name` could go to at another endpoint in service than `endpoint`.
     fn substitutes(
         &self,

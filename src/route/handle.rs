@@ -253,7 +253,8 @@ impl RouteHandle {
 
     /// Records that `endpoint` has passed a check, so that a request may probe it before its ejection is over.
     pub(crate) fn check_passed(&self, endpoint: &EndpointRef) {
-        _ = endpoint.state().word.set(HealthFlags::SILENT, false);
+        let change = endpoint.state().word.set(HealthFlags::SILENT, false);
+        self.0.health_changed(endpoint, change);
         if self.0.endpoints().half_open(endpoint) {
             self.0.state.gate.capacity_changed();
         }

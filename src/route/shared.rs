@@ -151,11 +151,12 @@ impl RouterShared {
     }
 
     /// Learns from a request whose caller left before a response came. If that took many times the usual time, and the endpoint
-    /// gave no sign of life meanwhile, other endpoints go first until it answers, passes a check, or some time has passed.
+    /// gave no sign of life meanwhile, other endpoints that can serve the same go first until it answers, passes a check, or some
+    /// time has passed. Until then it gets one request at a time.
     ///
     /// It is no failure, because a client may ask for a longer answer than all others did, and no one else at that time.
     #[cold]
-    pub(super) fn given_up(&self, lease: &EndpointLease) {
+    pub(super) fn given_up(self: &Arc<Self>, lease: &EndpointLease) {
         let Some(called) = lease.called else {
             return;
         };
@@ -164,20 +165,30 @@ impl RouterShared {
         let took = now.saturating_duration_since(called);
         let is_long = state.latency.given_up(took, CoarseInstant::at(now));
         let is_silent = state.cold.activity.load(Relaxed) == lease.activity;
-        if !is_long || !is_silent || !state.word.set(HealthFlags::SILENT, true).is_new() {
+        if !is_long || !is_silent || !self.endpoints().table.load().is_replaceable(endpoint) {
+            return;
+        }
+        let Some(runtime) = timed_runtime() else {
+            return; // without a timer, the silence might last for ever
+        };
+        let change = state.word.set(HealthFlags::SILENT, true);
+        if !change.is_new() {
             return;
         }
         tracing::debug!(
             endpoint = endpoint.name(),
             "the endpoint answers nobody, so others go first"
         );
-        if let Some(runtime) = timed_runtime() {
-            let endpoint = endpoint.clone();
-            runtime.spawn(async move {
-                tokio::time::sleep(SILENT_FOR).await;
-                _ = endpoint.state().word.set(HealthFlags::SILENT, false);
-            });
-        }
+        self.health_changed(endpoint, change);
+        let end = SilenceEnd {
+            shared: Arc::downgrade(self), // weak, so that the task does not keep the router alive
+            endpoint: endpoint.clone(),
+            number: state.cold.silences.fetch_add(1, Relaxed).wrapping_add(1),
+        };
+        runtime.spawn(async move {
+            tokio::time::sleep(SILENT_FOR).await;
+            drop(end);
+        });
     }
 
     /// Returns `true` if trouble of a request of `tenant` at `endpoint`, a failure or a refusal, may be the tenant's own. Other
@@ -375,6 +386,27 @@ impl Drop for Recovery {
         if !self.is_over {
             let ((), has_more) = self.endpoint.change_refusals(RefusalBound::lift);
             self.notify(has_more);
+        }
+    }
+}
+
+/// A guard that ends the silence of an endpoint when it is dropped. This happens after some time, or at the end of the runtime
+/// that would have measured it.
+struct SilenceEnd {
+    shared: Weak<RouterShared>,
+    endpoint: EndpointRef,
+    /// The number of the silence. The endpoint may have answered, and be silent again.
+    number: u32,
+}
+
+impl Drop for SilenceEnd {
+    fn drop(&mut self) {
+        let state = self.endpoint.state();
+        if let Some(shared) = self.shared.upgrade()
+            && state.cold.silences.load(Relaxed) == self.number
+        {
+            let change = state.word.set(HealthFlags::SILENT, false);
+            shared.health_changed(&self.endpoint, change);
         }
     }
 }

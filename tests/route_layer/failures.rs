@@ -7,7 +7,9 @@ use tower_triage::QueueConfig;
 use tower_triage::endpoints::NoResponse;
 use tower_triage::route::RoutingConfig;
 
-use super::support::{Answer, TestRouter, endpoint, fail, header, settle, status, two, two_routed};
+use super::support::{
+    Answer, Call, TestRouter, endpoint, fail, header, settle, status, two, two_routed,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -461,6 +463,84 @@ async fn a_silent_endpoint_that_answers_is_as_good_as_before() {
     tokio::time::advance(30 * SECOND).await; // nothing more was heard of it
     settle().await;
     assert_eq!(succeeds(&mut router).await, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_endpoint_gets_one_request_at_a_time_while_another_answers() {
+    let endpoints = [endpoint("a", 8, &["m"]), endpoint("b", 1, &["m"])];
+    let mut router = TestRouter::new(endpoints, RoutingConfig::default());
+    fail(&mut router, "a", 1, || status(200)).await;
+    assert_eq!(leaves(&mut router).await, "a");
+    let busy = router.ask("m");
+    let at_b = router.call().await;
+    let _hangs = router.ask("m");
+    let at_a = router.call().await;
+    assert_eq!((at_b.endpoint(), at_a.endpoint()), ("b", "a"));
+    let waits = router.ask("m");
+    assert!(router.settled().await.is_none());
+    at_b.ok();
+    busy.await.unwrap();
+    let at_b = router.call().await;
+    assert_eq!(at_b.endpoint(), "b");
+    at_b.ok();
+    waits.await.unwrap();
+    tokio::time::advance(29 * SECOND).await;
+    let _busy = router.ask("m");
+    let at_b = router.call().await;
+    let _waits = router.ask("m");
+    assert!(router.settled().await.is_none());
+    tokio::time::advance(SECOND).await; // nothing more was heard of it
+    assert_eq!(router.call().await.endpoint(), "a");
+    drop((at_a, at_b));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_endpoint_keeps_its_slots_if_others_cannot_serve_all_its_requests() {
+    let endpoints = [endpoint("a", 8, &["m", "n"]), endpoint("b", 1, &["m"])];
+    let mut router = TestRouter::new(endpoints, RoutingConfig::default());
+    fail(&mut router, "a", 1, || status(200)).await;
+    assert_eq!(leaves(&mut router).await, "a");
+    let _asked = [router.ask("n"), router.ask("n")];
+    let calls = [router.call().await, router.call().await];
+    assert_eq!(calls.each_ref().map(Call::endpoint), ["a", "a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_timer_of_an_earlier_silence_ends_no_later_one() {
+    let mut router = two();
+    fail(&mut router, "a", 1, || status(200)).await;
+    assert_eq!(leaves(&mut router).await, "a");
+    tokio::time::advance(20 * SECOND).await;
+    let busy = router.ask("m");
+    let at_b = router.call().await;
+    assert_eq!(succeeds(&mut router).await, "a");
+    at_b.ok();
+    busy.await.unwrap();
+    assert_eq!(leaves(&mut router).await, "a");
+    tokio::time::advance(10 * SECOND).await;
+    settle().await;
+    assert_eq!(succeeds(&mut router).await, "b");
+    tokio::time::advance(20 * SECOND).await;
+    settle().await;
+    assert_eq!(succeeds(&mut router).await, "a");
+}
+
+#[test]
+fn a_silence_ends_with_the_runtime_that_measures_it() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap()
+    };
+    let first = runtime();
+    let mut router = first.block_on(async {
+        let mut router = two();
+        fail(&mut router, "a", 1, || status(200)).await;
+        assert_eq!(leaves(&mut router).await, "a");
+        router
+    });
+    drop(first);
+    let answered = runtime().block_on(async { succeeds(&mut router).await });
+    assert_eq!(answered, "a");
 }
 
 #[tokio::test(start_paused = true)]

@@ -192,17 +192,14 @@ fn counts_and_flags_are_independent() {
 }
 
 #[test]
-fn an_endpoint_of_unknown_health_has_one_slot() {
-    for (limit, free) in [(0, false), (1, true), (5, true)] {
-        assert_eq!(
-            load(0, limit).with_flags(HealthFlags::UNKNOWN).is_free(),
-            free,
-            "{limit}"
-        );
-        assert!(
-            !load(1, limit).with_flags(HealthFlags::UNKNOWN).is_free(),
-            "{limit}"
-        );
+fn an_endpoint_that_has_yet_to_answer_has_one_slot() {
+    for flags in [HealthFlags::UNKNOWN, HealthFlags::SILENT] {
+        for (limit, free) in [(0, false), (1, true), (5, true)] {
+            let idle = load(0, limit).with_flags(flags);
+            assert_eq!(idle.is_free(), free, "{limit}");
+            assert_eq!(idle.slots(), u32::from(free), "{limit}");
+            assert!(!load(1, limit).with_flags(flags).is_free(), "{limit}");
+        }
     }
 }
 
