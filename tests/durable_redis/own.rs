@@ -689,6 +689,31 @@ async fn bytes_of_a_tenant_follow_its_requests() {
 }
 
 #[tokio::test]
+async fn bytes_of_a_request_that_an_earlier_version_ended_are_taken_back() {
+    let server = Server::start();
+    let front = open(&server, short().retention(Duration::from_millis(300)));
+    let mut new = request("body");
+    new.tenant = b"t".to_vec();
+    let id = new.id;
+    front.enqueue(new).await.unwrap();
+    // An earlier version counts nothing when a request ends.
+    let sizes = "triage:{default}:sizes";
+    let counted = server.ask(&format!("HGET {sizes} {id}")).unwrap();
+    front.cancel(id).await.unwrap();
+    match counted.lines().nth(1) {
+        Some(size) => server.ask(&format!("HSET {sizes} {id} {size}")),
+        None => server.ask(&format!("HDEL {sizes} {id}")),
+    };
+    soon(async {
+        while front.stored_bytes(b"t").await.unwrap() > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(server.ask(&format!("EXISTS {sizes}")).unwrap(), ":0\r\n");
+}
+
+#[tokio::test]
 async fn bytes_are_free_where_redis_has_a_limit() {
     let server = Server::with(&["--maxmemory", "100mb"]);
     let store = open(&server, short());

@@ -114,6 +114,7 @@ local function enqueue(id, facts, cancel_after, delay_ms, fingerprint, is_awaite
   add('n', 'live', 1)
   add('tenants', 'l' .. job.tenant, 1)
   add('tenants', 's' .. job.tenant, #body)
+  at_end('HSET', P .. 'sizes', id, #body)
   stored[id] = true
   return fence and {'started', NOW, state, fence} or NOW
 end

@@ -99,7 +99,7 @@ end
 -- Numbers in hashes. `n` counts requests by level and queue: q ready, d delayed, k parked, r running, a arrivals. It also
 -- has the last rank (`rank`), and counts the live requests (`live`) and the running ones (`busy`, `b:<queue>`).
 -- `tenants` counts by tenant: l live requests, b running ones, s stored bytes of requests and responses until they are
--- forgotten. `totals` counts events. Each number is read once, and written
+-- forgotten, of which `sizes` has those of each request. `totals` counts events. Each number is read once, and written
 -- once at the end, however many requests the script serves. A number that is 0 is not stored.
 local numbers = {n = {}, tenants = {}, totals = {}}
 local changed = {n = {}, tenants = {}, totals = {}}

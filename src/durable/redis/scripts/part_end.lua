@@ -104,15 +104,15 @@ local function keep_for(job, ms)
   end
 end
 
--- Counts the bytes that an ended request adds to those of its tenant. `sizes` has the bytes of each ended request, because
--- the request itself is gone when they are counted down.
+-- Counts the bytes that an ended request adds to those of its tenant.
 local function count_end(job, response)
-  local more = response and #response or 0
+  local size = call('HSTRLEN', job.key, 'b') + (response and #response or 0)
   if job.pieces ~= '' then
-    more = more + (call('MEMORY', 'USAGE', P .. 'o:' .. job.id) or 0)
+    size = size + (call('MEMORY', 'USAGE', P .. 'o:' .. job.id) or 0)
   end
-  at_end('HSET', P .. 'sizes', job.id, call('HSTRLEN', job.key, 'b') + more)
-  add('tenants', 's' .. job.tenant, more)
+  local counted = call('HGET', P .. 'sizes', job.id) or 0
+  at_end('HSET', P .. 'sizes', job.id, size)
+  add('tenants', 's' .. job.tenant, size - counted)
 end
 
 -- Ends a request that has not ended.

@@ -6,11 +6,9 @@ end
 if job.status == 'failed' then
   call('PERSIST', job.key)
   call('HDEL', job.key, 'rb', 'wt')
-  local size = call('HGET', P .. 'sizes', job.id)
-  if size then
-    add('tenants', 's' .. job.tenant, call('HSTRLEN', job.key, 'b') - size)
-    call('HDEL', P .. 'sizes', job.id)
-  end
+  local size = call('HSTRLEN', job.key, 'b')
+  add('tenants', 's' .. job.tenant, size - (call('HGET', P .. 'sizes', job.id) or 0))
+  at_end('HSET', P .. 'sizes', job.id, size)
   call('HINCRBY', job.key, 'wr', 1)
   job.attempts, job.started, job.ended, job.deadline, job.not_before = 0, '', '', '', ''
   job.response_status, job.finished, job.outcome, job.reason = '', '', '', ''
