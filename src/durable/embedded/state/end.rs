@@ -58,9 +58,13 @@ impl State {
         if let Some(until) = self.forgotten_at(slot) {
             self.forgets.remove(&(until, slot));
         }
-        let record = self.record_mut(slot);
+        let record = &mut self.requests[slot as usize];
         record.deadline = None;
         record.phase = Phase::Outside;
+        // The next response takes the place of this one.
+        let bytes = std::mem::take(&mut record.extra_mut().response_bytes);
+        let tenant = self.tenants.name(record.tenant);
+        self.segments.undo_bytes(record.segment, tenant, bytes);
         let extra = record.extra_mut();
         extra.attempts = 0;
         extra.tries = 0;

@@ -267,6 +267,12 @@ impl State {
         let bytes = |record: &&Record| (self.tenants.name(record.tenant), record.body_bytes);
         self.segments.keep_bytes(segment, held.iter().map(bytes));
         self.writes.push(Write::DropBytes { segment, kept });
+        // Pieces of earlier attempts are dropped, too.
+        for (_, record) in &mut self.requests {
+            if record.segment == segment && record.extra().response_bytes > 0 {
+                record.extra_mut().response_bytes = 0;
+            }
+        }
     }
 
     /// Returns the time at which to call [`advance`](Self::advance) next.

@@ -235,6 +235,8 @@ impl State {
         let record = &mut self.requests[slot as usize];
         let extra = record.extra_mut();
         extra.chunks -= 1;
+        // A retry may have taken them back.
+        let bytes = bytes.min(extra.response_bytes);
         extra.response_bytes -= bytes;
         let tenant = self.tenants.name(record.tenant);
         self.segments.undo_bytes(record.segment, tenant, bytes);

@@ -168,6 +168,86 @@ fn stored_bytes_of_a_tenant_count_after_a_reopen() {
 }
 
 #[test]
+fn an_operators_retry_takes_the_bytes_of_the_response_back() {
+    let paper = Paper::default();
+    let mut state = State::new(StoreConfig::default(), 1);
+    let request = NewRequest {
+        request: Bytes::from_static(b"body"),
+        ..new(1)
+    };
+    let id = request.id;
+    state.put(&paper, request, at(0)).unwrap();
+    for _ in 0..3 {
+        let lease = state.fetch("", 1, at(0)).remove(0).lease;
+        state.append(&lease, Bytes::from_static(b"piece"));
+        let response = Bytes::from_static(b"response");
+        let outcome = Outcome::Responded {
+            status: 500,
+            response,
+        };
+        assert!(state.finish(&lease, outcome, at(0)));
+        paper.write(&mut state);
+        assert_eq!(state.stored_bytes(b""), 4 + 5 + 8);
+        state.retry(id, paper.archive(), at(0)).unwrap().unwrap();
+        assert_eq!(state.stored_bytes(b""), 4);
+        paper.write(&mut state);
+        state = paper.read(StoreConfig::default(), at(0));
+        assert_eq!(state.stored_bytes(b""), 4);
+    }
+    // The undoing of a piece from before the retry takes nothing back twice.
+    state.take_undo();
+    let lease = state.fetch("", 1, at(0)).remove(0).lease;
+    state.append(&lease, Bytes::from_static(b"piece"));
+    let reason = "it failed".to_owned();
+    assert!(state.finish(&lease, Outcome::Failed { reason }, at(0)));
+    state.retry(id, paper.archive(), at(0)).unwrap().unwrap();
+    let undo = state.take_undo();
+    state.undo(undo);
+    assert_eq!(state.stored_bytes(b""), 4);
+}
+
+#[test]
+fn dropped_pieces_of_a_waiting_request_take_no_bytes() {
+    let paper = Paper::default();
+    let config = StoreConfig::default().retention(Duration::from_secs(100));
+    let mut state = State::new(config.clone(), 1);
+    let request = NewRequest {
+        request: Bytes::from_static(b"body"),
+        ..new(1)
+    };
+    state.put(&paper, request, at(0)).unwrap();
+    let lease = state.fetch("", 1, at(0)).remove(0).lease;
+    state.append(&lease, Bytes::from_static(b"piece"));
+    let again = Outcome::Retry {
+        after: Duration::from_secs(1_000_000),
+        counts: true,
+    };
+    assert!(state.finish(&lease, again, at(0)));
+    let ended = NewRequest {
+        cancel_after: Some(Duration::ZERO),
+        ..new(2)
+    };
+    state.put(&paper, ended, at(0)).unwrap();
+    paper.write(&mut state);
+    assert_eq!(state.stored_bytes(b""), 4 + 5);
+    state.advance(at(101));
+    paper.write(&mut state);
+    assert_eq!(state.stored_bytes(b""), 4);
+    state.advance(at(1_000_001));
+    let lease = state.fetch("", 1, at(1_000_001)).remove(0).lease;
+    let response = Bytes::from_static(b"response");
+    let outcome = Outcome::Responded {
+        status: 200,
+        response,
+    };
+    assert!(state.finish(&lease, outcome, at(1_000_001)));
+    paper.write(&mut state);
+    assert_eq!(state.stored_bytes(b""), 4 + 8);
+    let state = paper.read(config, at(1_000_002));
+    assert_eq!(state.stored_bytes(b""), 4 + 8);
+}
+
+#[test]
 fn a_segment_is_dropped_with_its_last_request() {
     let config = StoreConfig::default().retention(Duration::from_secs(600));
     let mut state = State::new(config.clone(), 1);
