@@ -94,8 +94,11 @@ impl Ledger {
         self.sync()
     }
 
-    /// Makes sure that a new file is there after a power loss.
+    /// Writes a new file, or a damaged one anew, and makes sure that it is there after a power loss.
     pub(crate) fn create(&mut self, folder: &Path) -> io::Result<()> {
+        // A damaged file may be longer.
+        let length = self.acknowledged.encode().len();
+        self.file.set_len(length as u64)?;
         self.write()?;
         self.sync()?;
         // Other systems can't open a folder.
