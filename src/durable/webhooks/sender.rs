@@ -46,6 +46,8 @@ pub struct WebhookSender {
     secrets: Vec<WebhookSecret>,
     addresses: WebhookAddresses,
     client: Client<Connector, Full<Bytes>>,
+    /// The time of the store at the start of the sender, and the instant.
+    started: (SystemTime, Instant),
 }
 
 impl WebhookSender {
@@ -58,6 +60,7 @@ impl WebhookSender {
             .pool_max_idle_per_host(0)
             .build(connector(tcp));
         Self {
+            started: (store.now(), Instant::now()),
             store,
             secrets: vec![secret],
             addresses,
@@ -170,9 +173,12 @@ impl WebhookSender {
         }
     }
 
-    /// Returns the time since the end that the message tells of.
+    /// Returns the time since the end that the message tells of. The clock of the store may be set, and must not give up
+    /// webhooks then, so the time since the start of the sender counts if it says less.
     fn age(&self, message: &Message) -> Duration {
-        let now = self.store.system_time(self.store.now());
+        let (started, instant) = self.started;
+        let now = self.store.now().min(started + instant.elapsed());
+        let now = self.store.system_time(now);
         now.duration_since(message.ended).unwrap_or_default()
     }
 
