@@ -37,17 +37,27 @@ struct Shared {
     store: Arc<dyn Store>,
     limits: Box<LimitsOf>,
     tenants: Mutex<HashMap<Vec<u8>, Known>>,
-    /// The bytes that the storage has left, and the time of the latest look-up.
-    free: Mutex<Option<(Instant, Option<u64>)>>,
+    free: Mutex<Free>,
 }
 
 type LimitsOf = dyn Fn(&[u8]) -> StorageLimits + Send + Sync;
 
+/// The bytes that the storage has left.
+#[derive(Debug, Default)]
+struct Free {
+    /// The time and the result of the latest look-up.
+    known: Option<(Instant, Option<u64>)>,
+    /// The look-up that is under way.
+    flight: Option<Flight<Option<u64>>>,
+}
+
 /// The use of a tenant.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Known {
     /// The time of the latest look-up. `None` before the first one.
     at: Option<Instant>,
+    /// The look-up that is under way.
+    flight: Option<Flight<()>>,
     /// The bytes of files, requests and responses.
     bytes: u64,
     files: u64,
@@ -148,29 +158,56 @@ impl StorageQuota {
         if (limits.bytes, limits.files, free) == (None, None, None) {
             return Ok(None);
         }
+        let flight = self.flight(tenant);
+        let looked_up = fly(&flight, self.look(tenant, free)).await;
+        if let Some(known) = self.tenants().get_mut(tenant)
+            && is_same(known.flight.as_ref(), &flight)
+        {
+            known.flight = None;
+            known.at = looked_up.is_ok().then(Instant::now);
+        }
+        looked_up.map(|()| Some(limits))
+    }
+
+    /// Returns the look-up of a tenant's use that is under way, or a new one.
+    fn flight(&self, tenant: &[u8]) -> Flight<()> {
+        let mut tenants = self.tenants();
+        if tenants.len() >= REMEMBERED && !tenants.contains_key(tenant) {
+            tenants.retain(|_, known| known.uploads > 0 || known.flight.is_some());
+        }
+        let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
+        Arc::clone(known.flight.get_or_insert_default())
+    }
+
+    /// Looks the use of a tenant up.
+    async fn look(&self, tenant: &[u8], free: Option<u64>) -> Result<(), StoreError> {
         let FileUsage { bytes, files } = file_usage(&self.0.store, tenant).await?;
         let requests = self.0.store.stored_bytes(tenant).await?;
         let mut tenants = self.tenants();
-        if tenants.len() >= REMEMBERED {
-            tenants.retain(|_, known| known.uploads > 0);
-        }
         let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
-        known.at = Some(Instant::now());
         (known.bytes, known.files) = (bytes + requests, files);
         known.share = free.map(|free| share(free, known.bytes));
-        Ok(Some(limits))
+        Ok(())
     }
 
     /// Returns the bytes that the storage has left. They are looked up at most once a second, for all tenants together.
     async fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
-        if let Some((at, free)) = *lock(&self.0.free)
-            && at.elapsed() < LOOK_AGAIN
-        {
-            return Ok(free);
+        let flight = {
+            let mut free = lock(&self.0.free);
+            if let Some((at, free)) = free.known
+                && at.elapsed() < LOOK_AGAIN
+            {
+                return Ok(free);
+            }
+            Arc::clone(free.flight.get_or_insert_default())
+        };
+        let looked_up = fly(&flight, self.0.store.free_bytes()).await;
+        let mut free = lock(&self.0.free);
+        if is_same(free.flight.as_ref(), &flight) {
+            free.flight = None;
+            free.known = looked_up.clone().ok().map(|free| (Instant::now(), free));
         }
-        let free = self.0.store.free_bytes().await?;
-        *lock(&self.0.free) = Some((Instant::now(), free));
-        Ok(free)
+        looked_up
     }
 
     fn tenants(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Known>> {
@@ -180,10 +217,31 @@ impl StorageQuota {
     /// Forgets the use of a tenant that has deleted something.
     pub(super) fn freed(&self, tenant: &[u8]) {
         if let Some(known) = self.tenants().get_mut(tenant) {
-            known.at = None;
+            (known.at, known.flight) = (None, None);
         }
-        *lock(&self.0.free) = None;
+        *lock(&self.0.free) = Free::default();
     }
+}
+
+/// A look-up that all callers share that need its result meanwhile.
+type Flight<T> = Arc<tokio::sync::Mutex<Option<Result<T, StoreError>>>>;
+
+/// Returns the result of a look-up. The first caller carries it out, or the next one if that goes away.
+async fn fly<T: Clone>(
+    flight: &Flight<T>,
+    look_up: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let mut result = flight.lock().await;
+    if let Some(result) = &*result {
+        return result.clone();
+    }
+    let looked_up = look_up.await;
+    *result = Some(looked_up.clone());
+    looked_up
+}
+
+fn is_same<T>(one: Option<&Flight<T>>, other: &Flight<T>) -> bool {
+    one.is_some_and(|one| Arc::ptr_eq(one, other))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -193,6 +251,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Known {
     const UNKNOWN: Self = Self {
         at: None,
+        flight: None,
         bytes: 0,
         files: 0,
         share: None,

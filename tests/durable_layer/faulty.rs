@@ -1,7 +1,7 @@
 //! A store that can be made to fail.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,6 +17,8 @@ pub(crate) struct Faulty {
     is_down: AtomicBool,
     /// `true` while requests are stored, and the replies are lost.
     loses_replies: AtomicBool,
+    /// The number of times that the stored bytes of a tenant were looked up.
+    look_ups: AtomicUsize,
 }
 
 impl Faulty {
@@ -25,6 +27,7 @@ impl Faulty {
             inner,
             is_down: AtomicBool::new(false),
             loses_replies: AtomicBool::new(false),
+            look_ups: AtomicUsize::new(0),
         })
     }
 
@@ -34,6 +37,10 @@ impl Faulty {
 
     pub(crate) fn set_loses_replies(&self, loses_replies: bool) {
         self.loses_replies.store(loses_replies, SeqCst);
+    }
+
+    pub(crate) fn look_ups(&self) -> usize {
+        self.look_ups.load(SeqCst)
     }
 
     fn store(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
@@ -60,6 +67,14 @@ macro_rules! passes_on {
         impl Store for Faulty {
             fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
                 self.check(self.store(request))
+            }
+            fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+                self.look_ups.fetch_add(1, SeqCst);
+                let bytes = self.check(self.inner.stored_bytes(tenant));
+                Box::pin(async {
+                    tokio::task::yield_now().await;
+                    bytes.await
+                })
             }
             $(fn $name(&self $(, $arg: $type)*) -> StoreFuture<'_, $result> {
                 self.check(self.inner.$name($($arg),*))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_triage::admit::ReservedSlots;
-use tower_triage::durable::StoreConfig;
+use tower_triage::durable::{StorageLimits, StorageQuota, StoreConfig};
 
 use super::faulty::Faulty;
 use super::support::{Reply, World, a_while, get, post, queue, store, until};
@@ -152,4 +152,31 @@ fn message(refused: &Reply) -> String {
         .as_str()
         .unwrap()
         .to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_tenant_share_a_look_up_of_its_bytes() {
+    let faulty = Faulty::new(store(StoreConfig::default()));
+    let quota = StorageQuota::new(faulty.clone(), |_| StorageLimits {
+        bytes: Some(1 << 20),
+        ..StorageLimits::default()
+    });
+    let world = World::over(faulty.clone(), queue(1), |layer| layer.quota(quota));
+    let send = || world.spawn(post("a").header("prefer", "respond-async"));
+    for round in 1..=2 {
+        let sent: Vec<_> = (0..50).map(|_| send()).collect();
+        for reply in sent {
+            assert_eq!(reply.await.unwrap().status, 202);
+        }
+        assert_eq!(faulty.look_ups(), round);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    // A failed look-up is shared, too, but not for longer than it takes.
+    faulty.set_down(true);
+    let sent: Vec<_> = (0..50).map(|_| send()).collect();
+    for reply in sent {
+        assert_eq!(reply.await.unwrap().code(), "store_unavailable");
+    }
+    faulty.set_down(false);
+    assert_eq!(send().await.unwrap().status, 202);
 }
