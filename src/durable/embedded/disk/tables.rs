@@ -74,7 +74,22 @@ impl Tables {
                 Op::Put(..) | Op::Remove(..) => {}
             }
         }
+        let drops = |op: &Op| matches!(op, Op::DropSegment(_) | Op::DropBytes(_));
+        if ops.iter().any(drops) {
+            self.write_to_disk();
+        }
         Ok(())
+    }
+
+    /// Lets the database write what its tables have in memory. A log stays until that is done for all tables in it, with the
+    /// bytes of those that were dropped.
+    fn write_to_disk(&self) {
+        let open: Vec<Keyspace> = self.lock().values().cloned().collect();
+        for keyspace in open {
+            if let Err(why) = keyspace.rotate_memtable() {
+                tracing::warn!("the log keeps the bytes of forgotten requests for now: {why}");
+            }
+        }
     }
 
     /// Returns the numbers of all tables that remain after these operations.
@@ -263,6 +278,41 @@ mod tests {
             batch.insert(&self.keyspace(table).unwrap(), "key", "row");
             batch.commit().unwrap();
         }
+    }
+
+    /// Returns the length of all files in a folder.
+    fn length(folder: &Path) -> u64 {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let lengths = entries.map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => length(&entry.path()),
+            _ => entry.metadata().map_or(0, |file| file.len()), // it may be gone by now
+        });
+        lengths.sum()
+    }
+
+    #[test]
+    fn the_bytes_of_a_dropped_table_leave_the_disk_while_others_stay() {
+        let name = format!("tower-triage-dropped-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_dir_all(&folder);
+        let tables = Tables::open(&folder).unwrap();
+        let kept = Op::Put(Table::Rows(1), b"key".to_vec(), Bytes::new());
+        tables.commit(&[kept]).unwrap();
+        let bytes = Bytes::from(vec![b'x'; 8 << 20]);
+        for piece in 0..20_u8 {
+            let row = Op::Put(Table::Bytes(1), vec![piece], bytes.clone());
+            tables.commit(&[row]).unwrap();
+        }
+        tables.commit(&[Op::DropBytes(1)]).unwrap();
+        // A thread of the database removes them. The log that is written to stays.
+        let begun = std::time::Instant::now();
+        while length(&folder) > 80 << 20 {
+            assert!(begun.elapsed().as_secs() < 60, "{} bytes", length(&folder));
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(tables.get(Table::Rows(1), b"key").unwrap().is_some());
+        drop(tables);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
