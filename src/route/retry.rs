@@ -60,6 +60,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The number of pauses after which a refused request lets others go first, because it may be the cause itself.
 const STEPS_ASIDE_AFTER: u32 = 3;
 
+/// The number of times that the pause of such a request doubles.
+const MOST_DOUBLINGS: u32 = 6;
+
 /// The number of pauses after which a request whose wait has no end gets the refusal.
 const MOST_PAUSES: u32 = 16;
 
@@ -238,8 +241,11 @@ impl<S, E> RetryState<S, E> {
         if refusals.pauses >= STEPS_ASIDE_AFTER
             && let Some(next_slot) = refused.endpoint.pause_for_refusals()
         {
-            // Behind the endpoint's next slot, because the request would be the first to get it otherwise.
-            let until = Some(now + next_slot + FIRST_PAUSE);
+            // Behind the endpoint's next slot, because the request would be the first to get it otherwise. Then behind more
+            // and more slots, because several such requests would get all of them in turn.
+            let times = (refusals.pauses - STEPS_ASIDE_AFTER).min(MOST_DOUBLINGS);
+            let slots = next_slot.saturating_mul(2_u32.pow(times));
+            let until = Some(now + slots + FIRST_PAUSE);
             refusals.until = refusals.until.max(until);
         }
         refusals.endpoints.push(refused.endpoint.clone());

@@ -103,6 +103,31 @@ async fn a_request_that_is_refused_again_and_again_lets_others_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn several_requests_that_are_always_refused_let_others_go_first() {
+    let mut router = one(1);
+    let mut poison = vec![ask_named(&router, "poison", "normal").await];
+    let first = router.call().await;
+    for _ in 0..3 {
+        poison.push(ask_named(&router, "poison", "normal").await);
+    }
+    let other = ask_named(&router, "other", "normal").await;
+    first.answer(full(1));
+    let begin = Instant::now();
+    loop {
+        let call = router.call().await;
+        if call.headers["x-name"] == "other" {
+            call.ok();
+            break;
+        }
+        call.answer(full(1));
+    }
+    assert_eq!(other.await.unwrap().status(), 200);
+    let took = begin.elapsed();
+    assert!(took < 25_000 * MS, "{took:?}");
+    poison.iter().for_each(|it| it.abort());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_request_without_an_end_of_its_wait_gets_the_refusal_at_last() {
     let queue = QueueConfig::default().max_wait(None);
     let endpoints = [endpoint("a", 1, &["m"])];
