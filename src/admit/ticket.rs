@@ -126,6 +126,8 @@ pub struct Ticket {
     pub(crate) least_cost: u32,
     /// `true` if a place in the room was reserved for the request, and the reservation ends with its arrival.
     pub(crate) has_place: bool,
+    /// `true` if the bounds of the room hold for the requeued request, because its slot went to an arrival.
+    pub(crate) left_slot: bool,
 }
 
 impl Ticket {
@@ -239,6 +241,7 @@ impl From<Priority> for Ticket {
             patient: false,
             least_cost: 0,
             has_place: false,
+            left_slot: false,
         }
     }
 }

@@ -44,6 +44,8 @@ pub(super) struct Attempt {
     pub(super) since: Option<Instant>,
     /// The first arrival of the request, if this attempt is a retry.
     pub(super) first_arrival: Option<Instant>,
+    /// `true` if the request waits for others than the slot that it had.
+    pub(super) left_slot: bool,
     /// The endpoint at which the request failed last, if this attempt is a retry.
     pub(super) failed_at: Option<EndpointRef>,
     /// The level at which the request waits, and the start of the wait. Both are set when the attempt gets its ticket.
@@ -101,6 +103,7 @@ impl Attempt {
             tokens: TokenBounds::default(),
             since: None,
             first_arrival: None,
+            left_slot: false,
             failed_at: None,
             waits: None,
         }
@@ -234,6 +237,7 @@ where
         // The position in the queue counts from the end of the body. An attempt after the first keeps its own.
         ticket.arrival = Some(self.first_arrival.unwrap_or(now));
         ticket.requeued = self.first_arrival.is_some();
+        ticket.left_slot = self.left_slot;
         if self.shared.charges_tokens() {
             ticket = ticket.cost(self.tokens.prompt);
         }

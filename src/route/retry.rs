@@ -256,9 +256,7 @@ impl<S, E> RetryState<S, E> {
     /// Returns the demand of the next attempt. After refusals, the request goes to an endpoint that has not refused it, if one
     /// is free. Otherwise it waits for any endpoint, or for others while those that refused it are to be left alone.
     fn next_demand(&mut self) -> Demand {
-        let RefusedBy {
-            endpoints, any_own, ..
-        } = &self.refusals;
+        let endpoints = &self.refusals.endpoints;
         if endpoints.is_empty() {
             return self.demand.clone();
         }
@@ -267,13 +265,18 @@ impl<S, E> RetryState<S, E> {
         if table.has_free_slot(&others) {
             return others;
         }
-        // A request that is refused again and again may be the cause, so others get the endpoint's next slot.
-        if *any_own || self.refusals.pauses >= STEPS_ASIDE_AFTER {
+        if self.steps_aside() {
             return self.demand.clone().refused_by(endpoints);
         }
         // The endpoints that refused the request are at their limit now, so it gets a slot when one is free there.
         self.end_pause();
         self.demand.clone()
+    }
+
+    /// Returns `true` if others get the slot of the endpoint that refused the request. A request that is refused again and again
+    /// may be the cause.
+    fn steps_aside(&self) -> bool {
+        self.refusals.any_own || self.refusals.pauses >= STEPS_ASIDE_AFTER
     }
 
     /// Returns the end of the pause after a refusal. From then on the request may go to any endpoint again.
@@ -374,12 +377,14 @@ impl<S, E> RetryState<S, E> {
         B: Body<Data = Bytes, Error: Into<BoxError>>,
         R: Body<Data = Bytes>,
     {
+        let is_refused = !self.refusals.endpoints.is_empty();
+        let left_slot = !is_refused || self.steps_aside();
         let attempt = &mut self.request.attempt;
+        attempt.left_slot = left_slot;
         attempt.shared.pass_probe_on(); // if the failed attempt was a probe, a waiter may be the next one
         let now = gate::now();
         let first_arrival = *attempt.first_arrival.get_or_insert(now);
         self.requeued_after = now.saturating_duration_since(first_arrival);
-        let is_refused = !self.refusals.endpoints.is_empty();
         let failed = self.failed.as_ref().filter(|_| !is_refused);
         attempt.failed_at = failed.map(|it| it.decision.endpoint.clone());
         self.admit()
@@ -393,6 +398,7 @@ impl<S, E> RetryState<S, E> {
         R: Body<Data = Bytes>,
     {
         self.end_pause();
+        self.request.attempt.left_slot = false;
         self.admit()
     }
 

@@ -242,6 +242,25 @@ async fn a_refused_request_keeps_its_place_in_a_full_room() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_leaves_its_slot_to_others_comes_back_within_the_bound_of_the_room() {
+    let mut router = one_place();
+    let honest = ask_as(&router, "honest");
+    router.call().await.ok();
+    honest.await.unwrap();
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        asked.push(ask_as(&router, "spent"));
+        router.call().await.answer(full(1));
+        settle().await;
+        assert_eq!(router.endpoint("a").limit(), 1, "the refusals are its own");
+        assert!(router.handle.status().depth <= 1);
+    }
+    for spent in asked {
+        spent.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_request_is_displaced_after_those_that_came_later() {
     let mut router = one_place();
     let first = ask_named(&router, "first", "normal").await;

@@ -28,9 +28,10 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         now: Nanos,
     ) -> Result<Option<u32>, RejectReason<N>> {
         let base = &self.common.base;
-        // A request that had a slot was admitted before. At most as many are above the bounds as there are slots, if each waits
-        // for the slot that it gave back. One that waits for others only may leave its slot to an arrival, which may come back, too.
-        if ticket.patient || (base.has_slots && is_requeued(ticket)) {
+        // A request that had a slot was admitted before. It waits for the slot that it gave back, so at most as many are above
+        // the bounds as there are slots.
+        let comes_back = base.has_slots && is_requeued(ticket) && !ticket.left_slot;
+        if ticket.patient || comes_back {
             return Ok(None);
         }
         match &self.order {
