@@ -47,17 +47,17 @@ async fn a_slot_that_was_free_is_charged_once_others_wait() {
         (tower::util::BoxCloneService::new(by_key), order_of_key),
     ];
     for (queue, order) in queues {
-        let ask = async |tenant, hold| {
+        let ask = |tenant, hold| {
             let request = request(&[("x-tenant-id", tenant), ("x-hold", hold)]);
-            let asked = tokio::spawn(queue.clone().oneshot(request));
-            settle().await;
-            asked
+            tokio::spawn(queue.clone().oneshot(request))
         };
         // A second with the slot usually brings a request.
-        ask("teacher", "1").await.await.unwrap().unwrap();
-        let mut asked = vec![ask("a", "10").await];
+        ask("teacher", "1").await.unwrap().unwrap();
+        let mut asked = vec![ask("a", "10")];
+        settle().await;
         for tenant in ["a", "a", "b", "b", "b", "b"] {
-            asked.push(ask(tenant, "1").await);
+            asked.push(ask(tenant, "1"));
+            settle().await;
         }
         for asked in asked {
             asked.await.unwrap().unwrap();
