@@ -173,7 +173,11 @@ impl StorageQuota {
     fn flight(&self, tenant: &[u8]) -> Flight<()> {
         let mut tenants = self.tenants();
         if tenants.len() >= REMEMBERED && !tenants.contains_key(tenant) {
-            tenants.retain(|_, known| known.uploads > 0 || known.flight.is_some());
+            // The callers of a flight that nobody shares any more are gone.
+            let is_awaited = |flight: &Flight<()>| Arc::strong_count(flight) > 1;
+            tenants.retain(|_, known| {
+                known.uploads > 0 || known.flight.as_ref().is_some_and(is_awaited)
+            });
         }
         let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
         Arc::clone(known.flight.get_or_insert_default())

@@ -178,6 +178,7 @@ impl Backend {
         self.has(other.capabilities)
             && self.context_length >= other.context_length
             && self.state.word.flags().admissible() == Admissible::Always
+            && self.endpoint.limit() > 0
     }
 
     /// Returns `true` if `query` may wait for the endpoint to come back into service. A retry may not, because its

@@ -414,6 +414,13 @@ impl RoutingTable {
         })
     }
 
+    /// Returns an endpoint that is silent, and that others can no longer replace.
+    pub(crate) fn needed_though_silent(&self) -> Option<&EndpointRef> {
+        let is_silent = |it: &&EndpointRef| it.state().word.flags().contains(HealthFlags::SILENT);
+        let mut silent = self.endpoints.iter().filter(is_silent);
+        silent.find(|it| !self.is_replaceable(it))
+    }
+
     /// Returns the models that requests for `name` could go to at another endpoint in service than `endpoint`.
     fn substitutes(
         &self,

@@ -32,6 +32,8 @@ pub(super) struct RetryState<S, E> {
     retries_left: u32,
     /// `true` once the request has waited for its endpoint to be started again.
     has_awaited_start: bool,
+    /// `true` if the next attempt awaits a start.
+    awaits_start: bool,
     /// The refusals of endpoints that were too full for the request.
     refusals: RefusedBy,
     /// The response to send if the request can be served nowhere else.
@@ -62,6 +64,8 @@ const STEPS_ASIDE_AFTER: u32 = 3;
 
 /// The number of times that the pause of such a request doubles.
 const MOST_DOUBLINGS: u32 = 6;
+/// The longest time for which a request steps aside, beside that of the endpoint's next slot. Nobody else may want the slots.
+const LONGEST_ASIDE: Duration = Duration::from_secs(10);
 
 /// The number of pauses after which a request whose wait has no end gets the refusal.
 const MOST_PAUSES: u32 = 16;
@@ -122,6 +126,7 @@ impl<S: Clone, E> RetryState<S, E> {
             requeued_after: Duration::ZERO,
             retries_left: routing.max_retries,
             has_awaited_start: false,
+            awaits_start: false,
             refusals: RefusedBy::default(),
             failed: None,
         }))
@@ -245,6 +250,7 @@ impl<S, E> RetryState<S, E> {
             // and more slots, because several such requests would get all of them in turn.
             let times = (refusals.pauses - STEPS_ASIDE_AFTER).min(MOST_DOUBLINGS);
             let slots = next_slot.saturating_mul(2_u32.pow(times));
+            let slots = slots.min(next_slot.max(LONGEST_ASIDE));
             let until = Some(now + slots + FIRST_PAUSE);
             refusals.until = refusals.until.max(until);
         }
@@ -306,7 +312,8 @@ impl<S, E> RetryState<S, E> {
         // A request that was sent over a kept connection before may have ended the endpoint, and it may end the next
         // one, too. So at most one retry is left.
         self.retries_left = self.retries_left.min(1);
-        is_first && !self.is_too_late()
+        self.awaits_start = is_first && !self.is_too_late();
+        self.awaits_start
     }
 
     /// Returns `true` if the request must not go to another endpoint after one endpoint may have worked on it.
@@ -378,7 +385,9 @@ impl<S, E> RetryState<S, E> {
         R: Body<Data = Bytes>,
     {
         let is_refused = !self.refusals.endpoints.is_empty();
-        let left_slot = !is_refused || self.steps_aside();
+        // The endpoint of a request that awaits a start has no slots for others.
+        let awaits_start = std::mem::take(&mut self.awaits_start);
+        let left_slot = !awaits_start && (!is_refused || self.steps_aside());
         let attempt = &mut self.request.attempt;
         attempt.left_slot = left_slot;
         attempt.shared.pass_probe_on(); // if the failed attempt was a probe, a waiter may be the next one

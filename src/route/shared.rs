@@ -171,6 +171,7 @@ impl RouterShared {
         let Some(runtime) = timed_runtime() else {
             return; // without a timer, the silence might last for ever
         };
+        let number = state.cold.silences.fetch_add(1, Relaxed).wrapping_add(1);
         let change = state.word.set(HealthFlags::SILENT, true);
         if !change.is_new() {
             return;
@@ -183,7 +184,7 @@ impl RouterShared {
         let end = SilenceEnd {
             shared: Arc::downgrade(self), // weak, so that the task does not keep the router alive
             endpoint: endpoint.clone(),
-            number: state.cold.silences.fetch_add(1, Relaxed).wrapping_add(1),
+            number,
         };
         runtime.spawn(async move {
             tokio::time::sleep(SILENT_FOR).await;
@@ -330,7 +331,18 @@ impl RouterShared {
             }
             self.metrics.health_changed(endpoint);
         }
+        self.end_silences();
         self.state.gate.capacity_changed();
+    }
+
+    /// Ends the silence of endpoints that others can no longer replace. They get all their slots again.
+    fn end_silences(&self) {
+        let table = self.endpoints().table.load();
+        // Each turn ends one silence.
+        while let Some(endpoint) = table.needed_though_silent() {
+            let change = endpoint.state().word.set(HealthFlags::SILENT, false);
+            endpoint.state().cold.health.on_change(change);
+        }
     }
 
     /// Notifies the waiters if a probe ended without a result, because a waiter may be the next probe.

@@ -30,6 +30,9 @@ use super::open::Open;
 use super::storage::{Keys, Op, Order, Storage, Table, Visit};
 use crate::durable::StoreError;
 
+/// The free space from which on there is enough of it to write what all tables have in memory, in bytes.
+const AMPLE_BYTES: u64 = 256 * 1024 * 1024;
+
 pub(crate) struct Disk {
     path: PathBuf,
     tables: Open<Tables>,
@@ -131,6 +134,13 @@ impl Storage for Disk {
             done => done,
         };
         let Err(why) = committed else {
+            let drops = |op: &Op| matches!(op, Op::DropSegment(_) | Op::DropBytes(_));
+            if ops.iter().any(drops) && self.free_bytes()?.is_none_or(|free| free > AMPLE_BYTES) {
+                self.tables.with(|tables| {
+                    tables.write_to_disk();
+                    Ok(())
+                })?;
+            }
             return Ok(());
         };
         let mut space = self.space();

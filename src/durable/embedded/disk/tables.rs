@@ -74,16 +74,12 @@ impl Tables {
                 Op::Put(..) | Op::Remove(..) => {}
             }
         }
-        let drops = |op: &Op| matches!(op, Op::DropSegment(_) | Op::DropBytes(_));
-        if ops.iter().any(drops) {
-            self.write_to_disk();
-        }
         Ok(())
     }
 
     /// Lets the database write what its tables have in memory. A log stays until that is done for all tables in it, with the
     /// bytes of those that were dropped.
-    fn write_to_disk(&self) {
+    pub(crate) fn write_to_disk(&self) {
         let open: Vec<Keyspace> = self.lock().values().cloned().collect();
         for keyspace in open {
             if let Err(why) = keyspace.rotate_memtable() {
@@ -304,6 +300,7 @@ mod tests {
             tables.commit(&[row]).unwrap();
         }
         tables.commit(&[Op::DropBytes(1)]).unwrap();
+        tables.write_to_disk();
         // A thread of the database removes them. The log that is written to stays.
         let begun = std::time::Instant::now();
         while length(&folder) > 80 << 20 {

@@ -268,10 +268,14 @@ impl State {
         self.segments.keep_bytes(segment, held.iter().map(bytes));
         self.writes.push(Write::DropBytes { segment, kept });
         // Pieces of earlier attempts are dropped, too.
-        for (_, record) in &mut self.requests {
-            if record.segment == segment && record.extra().response_bytes > 0 {
-                record.extra_mut().response_bytes = 0;
-            }
+        let of_pieces = |(_, record): &(usize, &Record)| {
+            record.segment == segment && record.extra().response_bytes > 0
+        };
+        let slots = self.requests.iter().filter(of_pieces);
+        let slots: Vec<u32> = slots.map(|(slot, _)| slot as u32).collect();
+        for slot in slots {
+            self.record_mut(slot).extra_mut().response_bytes = 0;
+            self.write_state(slot);
         }
     }
 
