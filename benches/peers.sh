@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The cost of a request in the demo gateway, beside that in HAProxy, vllm-router and SMG, in CPU time of the process.
+# The cost of a request in the gateway, beside that in HAProxy, vllm-router and SMG, in CPU time of the process.
 #
 #   benches/peers.sh                # builds the gateway, installs what is missing if it may, takes 5 minutes
 #   benches/peers.sh --callgrind    # adds the gateway's user instructions, by valgrind; 2 minutes more
@@ -47,8 +47,8 @@ if [ "${#missing[@]}" -gt 0 ]; then
     >/dev/null 2>&1 || fail "apt-get could not install ${missing[*]}"
 fi
 if [ -z "${GATEWAY:-}" ]; then
-  cargo build --release --all-features --example gateway || fail "the gateway does not build"
-  GATEWAY="${CARGO_TARGET_DIR:-target}/release/examples/gateway"
+  crates/gateway/scripts/dist-build || fail "the gateway does not build"
+  GATEWAY="${CARGO_TARGET_DIR:-target}/dist/triage-gateway"
 fi
 [ -x "$GATEWAY" ] || fail "there is no gateway at $GATEWAY"
 

@@ -12,7 +12,7 @@ pub(crate) struct Args {
     /// `None`: those that each scenario names.
     pub(crate) callers: Option<Callers>,
     pub(crate) trace: Option<PathBuf>,
-    /// The demo gateway's binary, to be measured over sockets.
+    /// The gateway's binary, to be measured over sockets.
     pub(crate) gateway: Option<PathBuf>,
     /// Where images go.
     pub(crate) svg: Option<PathBuf>,
@@ -101,7 +101,7 @@ cargo run --release --example overload -- [OPTIONS]
 {}
   --trace FILE     a recorded trace in place of the generated conversation: a CSV, plain or .gz, with
                    the columns TIMESTAMP, ContextTokens and GeneratedTokens
-  --gateway FILE   measure this binary of the demo gateway over sockets instead, in real time: 8 minutes
+  --gateway FILE   measure this binary of the gateway over sockets instead, in real time: 8 minutes
   --svg DIR        draw the figures over the load, too; an image for each workload
   --quick          a tenth of the requests
   --seed N         of the generated workloads. Default: {DEFAULT_SEED}

@@ -9,7 +9,7 @@
 //! cargo run --release --example overload -- --workload conversation       # one
 //! cargo run --release --example overload -- --svg target/overload         # draws, too
 //! cargo run --release --example overload -- --trace FILE.csv.gz           # a recorded trace
-//! cargo run --release --example overload -- --gateway target/release/examples/gateway   # over sockets
+//! cargo run --release --example overload -- --gateway target/release/triage-gateway   # over sockets
 //! cargo run --release --example overload -- --help
 //! ```
 //!
@@ -22,7 +22,7 @@
 //! | `workload/` | the requests: generators, their distributions, recorded traces |
 //! | `bound.rs` | the most useful work that is possible |
 //! | `report.rs`, `study.rs` | figures of a run; all policies on one workload |
-//! | `sockets.rs` | the demo gateway under the same load, over sockets |
+//! | `sockets.rs` | the gateway under the same load, over sockets |
 //! | `table.rs`, `plot.rs`, `args.rs` | what comes out (the image has five of the policies), and what goes in |
 //!
 //! # What is simulated

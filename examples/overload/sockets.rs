@@ -1,4 +1,4 @@
-//! The same over sockets: the demo gateway as a process of its own, 8 slots of 200 ms, callers that leave after 1 s.
+//! The same over sockets: the gateway as a process of its own, 8 slots of 200 ms, callers that leave after 1 s.
 //!
 //! Backend and callers are in this process. Arrivals are an open loop: how long answers take does not slow them down. The
 //! backend notices callers that leave, as a language model's engine does.
@@ -41,7 +41,7 @@ pub(crate) fn print(path: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     println!(
-        "The demo gateway over sockets: {SLOTS} slots of {SERVICE:?}, callers leave after {PATIENCE:?}, 20 % are urgent.\n"
+        "The gateway over sockets: {SLOTS} slots of {SERVICE:?}, callers leave after {PATIENCE:?}, 20 % are urgent.\n"
     );
     println!(
         "                                       load  useful  urgent in time  urgent p99  refused p99  in vain"

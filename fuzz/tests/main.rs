@@ -1,6 +1,5 @@
 //! The fuzz targets: whatever a stranger sends, a reader returns, and what it returns is what others read from it.
 
-mod configuration;
 mod form;
 mod headers;
 mod json;

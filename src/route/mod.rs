@@ -130,8 +130,8 @@
 //! | `triage_endpoint_limit_adaptive` | `endpoint` | 1 if that number adapts, else 0 |
 //! | `triage_endpoint_healthy` | `endpoint` | 1 or 0 |
 //!
-//! `RouteHandle::record_gauges` sets the gauges and the counters by level. Call it before each scrape, as the demo gateway
-//! does. The gateway has metrics of its own beside these; its page in `examples/gateway` lists them.
+//! `RouteHandle::record_gauges` sets the gauges and the counters by level. Call it before each scrape, as `triage-gateway`
+//! does. The gateway has metrics of its own beside these; the page of `tower-triage-gateway` lists them.
 //!
 //! [`Decision`]: crate::endpoints::Decision
 //! [`Endpoints`]: crate::endpoints::Endpoints

@@ -98,7 +98,7 @@ pub use error::InvalidQueueConfig;
 /// | `aimd` | errors, 429 and 503 alone |
 ///
 /// In front of an engine that batches, such as an engine of language models, latency grows with the load by design. Use
-/// `aimd` there. An endpoint of a router adapts in the same way with `max_concurrent = "auto"`. In the demo gateway, a
+/// `aimd` there. An endpoint of a router adapts in the same way with `max_concurrent = "auto"`. In the gateway, a
 /// backend may also set `load = { metrics = "/metrics" }`, which reads the number of requests that wait in vLLM, SGLang
 /// and TGI.
 #[derive(Debug, Clone, PartialEq)]
