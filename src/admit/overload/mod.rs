@@ -11,7 +11,7 @@
 //! means that even the shortest service of its lane would end too late ([`service_times`]).
 //!
 //! The constants were tuned with a recorded hour of a language model's requests, at 1.2 to 2 times the load that can be
-//! served (see `examples/overload`).
+//! served (see `simulations/overload`).
 
 mod arrivals;
 mod idleness;

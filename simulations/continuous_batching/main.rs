@@ -8,8 +8,8 @@
 //! The same requests are served in four ways; the figures of each are printed and drawn:
 //!
 //! ```sh
-//! cargo run --features batch --example continuous_batching             # draws target/continuous_batching.svg
-//! cargo run --features batch --example continuous_batching -- FILE.svg
+//! cargo run --release -p tower-triage-simulations --bin continuous_batching             # draws target/continuous_batching.svg
+//! cargo run --release -p tower-triage-simulations --bin continuous_batching -- FILE.svg
 //! ```
 //!
 //! | file | what it shows |

@@ -2,8 +2,8 @@
 //! requests than it has slots, and what Redis has to do for it.
 //!
 //! ```sh
-//! cargo run --release --all-features --example shared_limits              # all rows, in some minutes
-//! cargo run --release --all-features --example shared_limits -- 1         # the first row alone
+//! cargo run --release -p tower-triage-simulations --bin shared_limits              # all rows, in some minutes
+//! cargo run --release -p tower-triage-simulations --bin shared_limits -- 1         # the first row alone
 //! ```
 //!
 //! Time is virtual. The gateways run the crate's own [`Share`], the ledgers are its [`Ledger`], the model of the script in

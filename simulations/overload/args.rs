@@ -93,7 +93,7 @@ pub(crate) fn help() -> String {
     format!(
         "Policies for overload, side by side, in virtual time.
 
-cargo run --release --example overload -- [OPTIONS]
+cargo run --release -p tower-triage-simulations --bin overload -- [OPTIONS]
 
   --workload NAME  only this workload; may be repeated. Default: all
 {}

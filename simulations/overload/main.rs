@@ -5,12 +5,12 @@
 //! is next.
 //!
 //! ```sh
-//! cargo run --release --example overload                                  # every workload
-//! cargo run --release --example overload -- --workload conversation       # one
-//! cargo run --release --example overload -- --svg target/overload         # draws, too
-//! cargo run --release --example overload -- --trace FILE.csv.gz           # a recorded trace
-//! cargo run --release --example overload -- --gateway target/release/triage-gateway   # over sockets
-//! cargo run --release --example overload -- --help
+//! cargo run --release -p tower-triage-simulations --bin overload   # every workload
+//! cargo run --release -p tower-triage-simulations --bin overload -- --workload conversation   # one
+//! cargo run --release -p tower-triage-simulations --bin overload -- --svg target/overload   # draws, too
+//! cargo run --release -p tower-triage-simulations --bin overload -- --trace FILE.csv.gz   # a recorded trace
+//! cargo run --release -p tower-triage-simulations --bin overload -- --gateway target/release/triage-gateway   # over sockets
+//! cargo run --release -p tower-triage-simulations --bin overload -- --help
 //! ```
 //!
 //! | file | what is in it |
