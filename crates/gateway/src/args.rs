@@ -30,7 +30,7 @@ Exit status: 0 after a shutdown, 1 if the gateway cannot start or its file is in
 /// A gateway in front of OpenAI-compatible backends: it queues requests, and routes each one to a backend with its model.
 #[derive(Debug, Parser)]
 #[command(name = "triage-gateway", version = version(), after_help = AFTER_HELP)]
-#[command(args_conflicts_with_subcommands = true, max_term_width = 120)]
+#[command(args_conflicts_with_subcommands = true)]
 struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
