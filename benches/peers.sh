@@ -47,7 +47,7 @@ if [ "${#missing[@]}" -gt 0 ]; then
     >/dev/null 2>&1 || fail "apt-get could not install ${missing[*]}"
 fi
 if [ -z "${GATEWAY:-}" ]; then
-  crates/gateway/scripts/dist-build || fail "the gateway does not build"
+  crates/gateway/scripts/dist-build --all-features || fail "the gateway does not build"
   GATEWAY="${CARGO_TARGET_DIR:-target}/dist/triage-gateway"
 fi
 [ -x "$GATEWAY" ] || fail "there is no gateway at $GATEWAY"

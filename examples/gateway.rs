@@ -15,12 +15,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::{StatusCode, Uri};
-use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tower::{Layer, ServiceExt};
+use tower::ServiceBuilder;
 use tower_triage::endpoints::{Endpoint, HealthCheck, Model, Registry};
 use tower_triage::route::{RouteBody, RoutingConfig, StrategyChoice};
 use tower_triage::upstream::{Forward, PeerAddr};
@@ -62,13 +61,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let checks = forward.checks(&handle);
     checks.first_results().await;
 
-    let router = layer.layer(forward);
+    // A response holds its slot until its body has ended.
+    let router = ServiceBuilder::new()
+        .map_request(with_peer)
+        .layer(layer)
+        .service(forward);
     let app = Router::new()
         .route("/healthz", get(|| async { "ok" }))
-        .route(
-            "/v1/{*path}",
-            post(move |request| ask(router.clone(), request)),
-        );
+        .route_service("/v1/{*path}", router);
 
     let listener = TcpListener::bind(("127.0.0.1", 8080)).await?;
     print_commands(listener.local_addr()?);
@@ -82,18 +82,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-type Gateway = tower_triage::route::Route<Forward<RouteBody<Body>>>;
-
-/// Sends a request through the router. Its response holds the slot until the body has ended.
-async fn ask(router: Gateway, mut request: Request) -> Response {
-    // With the client's address, `Forward` writes `x-forwarded-for`.
+/// Tells `Forward` the client's address, for `x-forwarded-for`.
+fn with_peer(mut request: Request) -> Request {
     if let Some(ConnectInfo(peer)) = request.extensions().get().copied() {
         request.extensions_mut().insert(PeerAddr(peer));
     }
-    match router.oneshot(request).await {
-        Ok(response) => response.into_response(),
-        Err(never) => match never {},
-    }
+    request
 }
 
 /// Starts a backend, and returns it as an endpoint.
@@ -142,7 +136,8 @@ fn print_commands(addr: SocketAddr) {
   {curl} -o /dev/null -D - -d {alias}
   {curl} -o /dev/null -D - -d {missing}
 
-  # 20 requests at once, and an urgent one that comes last and overtakes them
+  # 20 requests at once, and an urgent one that comes last and overtakes them (soon after, a part of the same crowd is
+  # refused: it would wait too long)
   (seq 20 | xargs -P 20 -I@ {curl} -o /dev/null -w 'normal %{{http_code}} after %{{time_total}} s\n' -d {large} &
    sleep 0.3; {curl} -o /dev/null -w 'HIGH   %{{http_code}} after %{{time_total}} s\n' -H 'x-priority: high' -d {large}; wait)"
     );

@@ -1,4 +1,4 @@
-//! The scheduler, which decides when requests join the batch: what this example is about.
+//! The scheduler, which decides when requests join the batch: what this simulation is about.
 
 use tower_triage::batch::RequestQueue;
 

@@ -1,4 +1,4 @@
-//! Tests of what the example claims. Each run checks itself that every request has one outcome, and that the batch fits
+//! Tests of what the simulation claims. Each run checks itself that every request has one outcome, and that the batch fits
 //! into the memory.
 
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! Tests of what the example claims: the simulation is right, the other policies behave as published, and this crate's
+//! Tests of what the simulation claims: the simulation is right, the other policies behave as published, and this crate's
 //! margins over them. The generators' shapes are tested in `workload/tests.rs`, the bound in `bound.rs`.
 
 use std::sync::LazyLock;

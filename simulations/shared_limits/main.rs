@@ -6,7 +6,7 @@
 //! cargo run --release -p tower-triage-simulations --bin shared_limits -- 1         # the first row alone
 //! ```
 //!
-//! Time is virtual. The gateways run the crate's own [`Share`], the ledgers are its [`Ledger`], the model of the script in
+//! Time is virtual. The gateways run the library's own [`Share`], the ledgers are its [`Ledger`], the model of the script in
 //! Redis; `simulation.rs` has the rest: requests, a network that takes half a millisecond, and the looks of each gateway at
 //! what waits, 5 ms apart.
 //!

@@ -6,7 +6,7 @@ mod files;
 mod killed;
 mod lines;
 mod openai;
-#[path = "../../crates/gateway/tests/support/python.rs"]
+#[path = "../support/python.rs"]
 mod python;
 mod restart;
 mod sockets;

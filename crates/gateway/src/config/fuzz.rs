@@ -1,10 +1,5 @@
-//! A fuzz target: each configuration file is usable, or its error says where the mistake is.
-//!
-//! The tests run it with the inputs in `__fuzz__`, and with some random ones. To look for new inputs:
-//!
-//! ```sh
-//! cargo bolero test -p tower-triage-gateway config::fuzz::a_file_is_usable_or_its_mistake_has_a_place --sanitizer NONE -T 600s
-//! ```
+//! A fuzz target: each configuration file is usable, or its error says where the mistake is. The tests run it with the inputs in
+//! `__fuzz__`, and with some random ones.
 
 use std::path::Path;
 

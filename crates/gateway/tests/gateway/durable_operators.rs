@@ -9,7 +9,7 @@ use crate::backend::{Backend, status};
 use crate::durable_support::{Folder, id, stored, until};
 use crate::process::{Gateway, Setup, output};
 
-/// Runs `gateway requests` for this gateway; returns what it prints.
+/// Runs `triage-gateway requests` for this gateway; returns what it prints.
 async fn requests(gateway: &Gateway, arguments: &[&str]) -> String {
     let (code, text, problem) = asked(gateway, arguments).await;
     assert_eq!(code, Some(0), "{problem}");

@@ -14,7 +14,7 @@ mod http2_frames;
 mod openai_client;
 #[path = "../support/process.rs"]
 mod process;
-#[path = "../support/python.rs"]
+#[path = "../../../../tests/support/python.rs"]
 mod python;
 #[cfg(unix)]
 #[path = "../../../../tests/support/redis_server.rs"]
