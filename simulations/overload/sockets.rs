@@ -1,4 +1,4 @@
-//! The same over sockets: the gateway as a process of its own, 8 slots of 200 ms, callers that leave after 1 s.
+//! The study over sockets: the gateway as a process of its own, 8 slots of 200 ms, callers that leave after 1 s.
 //!
 //! Backend and callers are in this process. Arrivals are an open loop: how long answers take does not slow them down. The
 //! backend notices callers that leave, as a language model's engine does.

@@ -79,6 +79,7 @@ impl RouterShared {
         change: impl FnOnce(&Registry) -> Result<(Registry, Option<RoutingRules>), E>,
     ) -> Result<Changes, E> {
         let changes = self.endpoints().change(change)?;
+        self.end_silences();
         self.state.gate.capacity_changed();
         self.changed.send_replace(());
         Ok(changes)
@@ -171,7 +172,6 @@ impl RouterShared {
         let Some(runtime) = timed_runtime() else {
             return; // without a timer, the silence might last for ever
         };
-        let number = state.cold.silences.fetch_add(1, Relaxed).wrapping_add(1);
         let change = state.word.set(HealthFlags::SILENT, true);
         if !change.is_new() {
             return;
@@ -184,7 +184,8 @@ impl RouterShared {
         let end = SilenceEnd {
             shared: Arc::downgrade(self), // weak, so that the task does not keep the router alive
             endpoint: endpoint.clone(),
-            number,
+            // Counted only where a silence begins, because the timer of one that lasts would not end it otherwise.
+            number: state.cold.silences.fetch_add(1, Relaxed).wrapping_add(1),
         };
         runtime.spawn(async move {
             tokio::time::sleep(SILENT_FOR).await;

@@ -55,7 +55,8 @@ struct World {
     detached: Vec<DetachedPermit>,
     reserving: Vec<(Reserve<SlotPool>, Arc<Flag>)>,
     reservations: Vec<Reservation<SlotPool>>,
-    /// How many may wait above the bound, because they came with a reservation and the room has become smaller meanwhile.
+    /// The number of requests that may wait above the bound, because they came with a reservation and the room has become
+    /// smaller meanwhile.
     above: usize,
     /// How many were running after the step before.
     running: usize,

@@ -525,6 +525,34 @@ async fn the_timer_of_an_earlier_silence_ends_no_later_one() {
     assert_eq!(succeeds(&mut router).await, "a");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_during_a_silence_does_not_prolong_it() {
+    let mut router = two();
+    fail(&mut router, "a", 1, || status(200)).await;
+    assert_eq!(leaves(&mut router).await, "a");
+    let busy = router.ask("m");
+    let at_b = router.call().await;
+    assert_eq!(leaves(&mut router).await, "a");
+    at_b.ok();
+    busy.await.unwrap();
+    assert_eq!(succeeds(&mut router).await, "b");
+    tokio::time::advance(30 * SECOND).await;
+    settle().await;
+    assert_eq!(succeeds(&mut router).await, "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silence_ends_when_no_other_endpoint_is_left() {
+    let endpoints = [endpoint("a", 8, &["m"]), endpoint("b", 1, &["m"])];
+    let mut router = TestRouter::new(endpoints, RoutingConfig::default());
+    fail(&mut router, "a", 1, || status(200)).await;
+    assert_eq!(leaves(&mut router).await, "a");
+    router.handle.set_draining(&router.endpoint("b"), true);
+    let _asked = [router.ask("m"), router.ask("m")];
+    let calls = [router.call().await, router.call().await];
+    assert_eq!(calls.each_ref().map(Call::endpoint), ["a", "a"]);
+}
+
 #[test]
 fn a_silence_ends_with_the_runtime_that_measures_it() {
     let runtime = || {

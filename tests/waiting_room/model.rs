@@ -286,7 +286,7 @@ impl Model {
         self.pump();
     }
 
-    /// Those that came back to a partition stay above its bound.
+    /// Waiters that came back to a partition stay above its bound.
     fn evict_from_partitions(&mut self, above: impl Fn(u32) -> usize) {
         for lane in 0..self.lanes.len() {
             let above = above(self.partitions[lane].id);
@@ -415,7 +415,7 @@ impl Model {
         self.exceeds_partition(lane, 0)
     }
 
-    /// Whether more requests wait in the lane's partition than its bound allows, with so many above it.
+    /// Returns `true` if more requests wait in the lane's partition than its bound allows, with so many above it.
     pub(crate) fn exceeds_partition(&self, lane: usize, above: usize) -> bool {
         let partition = self.partitions[lane];
         let inside = self

@@ -20,7 +20,7 @@ pub(crate) struct Acknowledged {
     pub(crate) is_unknown: bool,
 }
 
-/// What is wrong with a database whose commits are numbered, if nothing says how many were acknowledged.
+/// The fault of a database whose commits are numbered, if nothing says how many were acknowledged.
 pub(crate) const GONE: &str =
     "the file `acknowledged` is gone or damaged, so lost commits would go unnoticed";
 

@@ -1,4 +1,4 @@
-//! What Redis reports of itself: the settings on which the promises of the store depend, and its free memory.
+//! The report of Redis on itself: the settings on which the promises of the store depend, and its free memory.
 
 use std::time::Duration;
 

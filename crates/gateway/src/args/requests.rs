@@ -50,7 +50,7 @@ pub(crate) struct ListArgs {
     /// Only those of this tenant.
     #[arg(long)]
     pub(crate) tenant: Option<String>,
-    /// How many, 1 to 100; 20 if it is not given.
+    /// At most that many, 1 to 100; 20 if it is not given.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: Option<u32>,
     /// Only those that are older than this one.
