@@ -75,5 +75,6 @@
 //! [`QueueLayer::on_reject`](crate::QueueLayer::on_reject) answers with another rejection, or with any response.
 
 pub use crate::http::{
-    ErrorCode, InvalidRetryAfter, Rejection, RetryAfter, RetryAfterMode, ToRejection,
+    BodyFault, ErrorCode, InvalidRetryAfter, Rejection, RetryAfter, RetryAfterMode, ToRejection,
+    drain,
 };

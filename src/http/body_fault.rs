@@ -6,12 +6,27 @@ use std::iter::successors;
 
 use http::StatusCode;
 
-#[cfg(feature = "durable")]
 use super::Rejection;
 
 /// A fault of a client that a layer in front tells by the error of the body.
+///
+/// The limits of axum, `http_body_util` and tower-http end a body with an error when it is too large or too late. A service
+/// that reads the body takes that error for a broken connection, unless it looks for the fault:
+///
+/// ```
+/// use http_body_util::{BodyExt, Full, Limited};
+/// use tower_triage::rejection::BodyFault;
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let body = Limited::new(Full::from("four"), 3);
+/// let error = body.collect().await.unwrap_err();
+/// let fault = BodyFault::of(&*error).unwrap();
+/// assert_eq!(fault.to_rejection().status(), 413);
+/// # });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BodyFault {
+#[non_exhaustive]
+pub enum BodyFault {
     /// The body is larger than the layer allows.
     TooLarge,
     /// The body did not arrive in the time that the layer allows.
@@ -27,7 +42,7 @@ const TIMEOUT: &str = "data was not received within the designated timeout";
 impl BodyFault {
     /// Returns the fault that `error` or one of its causes is about. Returns `None` for any other error, such as that of a
     /// connection that broke.
-    pub(crate) fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         let mut causes = successors(Some(error), |&error| error.source());
         causes.find_map(Self::of_one)
     }
@@ -47,8 +62,8 @@ impl BodyFault {
     }
 
     /// Returns the rejection of the body.
-    #[cfg(feature = "durable")]
-    pub(crate) fn to_rejection(self) -> Rejection {
+    #[must_use]
+    pub fn to_rejection(self) -> Rejection {
         let (status, code) = self.status_and_code();
         Rejection::new(status, code, self.message())
     }

@@ -67,7 +67,8 @@ impl BodyMemory {
     }
 
     /// Returns `true` if `bytes` more fit now.
-    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+    #[must_use]
+    pub fn has_room_for(&self, bytes: usize) -> bool {
         self.used().saturating_add(bytes) <= self.0.limit
     }
 
@@ -89,8 +90,21 @@ impl BodyMemory {
         self.hold(bytes.len()).tie_to(bytes)
     }
 
-    /// Returns the share of a body that has no bytes yet.
-    pub(crate) fn share(&self) -> MemoryShare {
+    /// Returns the share of a body that has no bytes yet, for a body that is counted while it comes.
+    ///
+    /// ```
+    /// use tower_triage::queue::BodyMemory;
+    ///
+    /// let memory = BodyMemory::new(1_000);
+    /// let mut share = memory.share();
+    /// assert!(share.grow(600));
+    /// assert!(!share.grow(600), "refuse the request");
+    /// assert_eq!(memory.used(), 600);
+    /// drop(share);
+    /// assert_eq!(memory.used(), 0);
+    /// ```
+    #[must_use]
+    pub fn share(&self) -> MemoryShare {
         MemoryShare {
             memory: self.clone(),
             bytes: 0,
@@ -106,14 +120,16 @@ pub struct MemoryShare {
 }
 
 impl MemoryShare {
-    #[cfg(any(feature = "route", feature = "durable"))]
-    pub(crate) fn memory(&self) -> &BodyMemory {
+    /// Returns the limit that the share is a part of.
+    #[must_use]
+    pub fn memory(&self) -> &BodyMemory {
         &self.memory
     }
 
     /// Takes `bytes` more. Returns `false` and takes none if they exceed the limit.
+    #[must_use = "the bytes may not fit"]
     #[inline]
-    pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+    pub fn grow(&mut self, bytes: usize) -> bool {
         let Counter { limit, used, .. } = &*self.memory.0;
         let more = |used: usize| used.checked_add(bytes).filter(|sum| sum <= limit);
         let has_grown = used.fetch_update(Relaxed, Relaxed, more).is_ok();
@@ -124,7 +140,7 @@ impl MemoryShare {
     }
 
     /// Takes `bytes` more, even beyond the limit.
-    pub(crate) fn grow_beyond(&mut self, bytes: usize) {
+    pub fn grow_beyond(&mut self, bytes: usize) {
         self.memory.0.used.fetch_add(bytes, Relaxed);
         self.bytes += bytes;
     }

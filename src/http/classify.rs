@@ -177,7 +177,7 @@ fn is_above(value: &HeaderValue, first: u64) -> bool {
 /// Returns `true` if the client accepts a stream of server-sent events. It does if an `Accept` header names
 /// `text/event-stream` without `q=0`. Wildcards do not count, because every client sends `*/*`.
 #[must_use]
-pub(crate) fn wants_stream(headers: &HeaderMap) -> bool {
+pub fn wants_stream(headers: &HeaderMap) -> bool {
     let lists = headers.get_all(ACCEPT).into_iter();
     let mut ranges = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
     ranges.any(|range| {

@@ -1,13 +1,12 @@
 //! The rest of a refused body, which is read and dropped behind the answer.
-//!
-//! Over HTTP/1, a client that is still sending when its connection is closed gets a reset in place of the answer.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Buf;
-use http_body::Frame;
+use http_body::{Body, Frame};
 use tokio::runtime::Handle;
 
 use super::IdleTimer;
@@ -21,9 +20,23 @@ pub(crate) const EXCESS_LIMIT: usize = 64 << 20;
 const IDLE_LIMIT: Duration = Duration::from_secs(5);
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
-/// Reads and drops the rest of a body, whose frames `poll_frame` returns, in a task of its own. The task ends after 64 MiB,
-/// after 30 s, or if nothing comes for 5 s.
-pub(crate) fn drain<P, D, E>(poll_frame: P)
+/// Reads and drops the rest of the body of a refused request, in a task of its own.
+///
+/// This is for a layer that answers before it has read the body. Over HTTP/1, a client that is still sending when its
+/// connection is closed gets a reset in place of the answer. A client that sent `Expect: 100-continue` needs no drain, because
+/// it sends no body after the answer.
+///
+/// The task ends with the body, after 64 MiB, after 30 s, or if nothing comes for 5 s. Outside of a Tokio runtime, or in one
+/// without a timer, the body is dropped.
+pub fn drain<B>(mut body: B)
+where
+    B: Body + Unpin + Send + 'static,
+{
+    drain_frames(move |cx| Pin::new(&mut body).poll_frame(cx));
+}
+
+/// [Drains](drain) the body whose frames `poll_frame` returns.
+pub(crate) fn drain_frames<P, D, E>(poll_frame: P)
 where
     P: FnMut(&mut Context<'_>) -> Poll<Option<Result<Frame<D>, E>>> + Send + 'static,
     D: Buf + 'static,

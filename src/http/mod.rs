@@ -5,12 +5,10 @@
 //! served, and [`RetryAfter`] computes the time of the retry.
 
 mod body;
-#[cfg(any(feature = "route", feature = "durable"))]
 mod body_fault;
 mod body_memory;
 mod cached;
 mod classify;
-#[cfg(any(feature = "route", feature = "durable"))]
 mod drain;
 mod error_code;
 mod hold;
@@ -26,14 +24,13 @@ mod sse;
 mod timing;
 
 pub use body::PermitBody;
-#[cfg(any(feature = "route", feature = "durable"))]
-pub(crate) use body_fault::BodyFault;
+pub use body_fault::BodyFault;
 pub use body_memory::{BodyMemory, MemoryShare};
 pub(crate) use cached::at_once;
-pub use classify::HeaderClassifier;
-pub(crate) use classify::wants_stream;
-#[cfg(any(feature = "route", feature = "durable"))]
-pub(crate) use drain::{EXCESS_LIMIT, drain};
+pub use classify::{HeaderClassifier, wants_stream};
+pub use drain::drain;
+#[cfg(feature = "route")]
+pub(crate) use drain::{EXCESS_LIMIT, drain_frames};
 pub use error_code::ErrorCode;
 pub use hold::HoldError;
 pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};

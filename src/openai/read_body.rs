@@ -9,7 +9,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 
 use crate::endpoints::RouteError;
-use crate::http::{BodyMemory, EXCESS_LIMIT, MemoryShare, drain};
+use crate::http::{BodyMemory, EXCESS_LIMIT, MemoryShare, drain_frames};
 
 pin_project! {
     /// A future that reads a whole body, up to a limit, for
@@ -106,7 +106,7 @@ impl<B: Body<Data = Bytes> + Send + 'static> ReadBody<B> {
     /// body has nothing to drain.
     pub(crate) fn drain(mut self: Pin<Box<Self>>) {
         if self.excess_limit > 0 {
-            drain(move |cx| self.as_mut().project().body.poll_frame(cx));
+            drain_frames(move |cx| self.as_mut().project().body.poll_frame(cx));
         }
     }
 }

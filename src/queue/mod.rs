@@ -68,7 +68,7 @@ mod response_body;
 mod service;
 mod shared_inner;
 
-pub use crate::http::{BodyMemory, HeaderClassifier, HoldError, MemoryShare};
+pub use crate::http::{BodyMemory, HeaderClassifier, HoldError, MemoryShare, wants_stream};
 pub use classify::{Classify, ClassifyContext, DefaultPriority, FromHeaders};
 pub use clone_or_share_inner::CloneOrShareInner;
 pub use config::{Concurrency, Hold, InvalidQueueConfig, Overflow, QueueConfig, Streaming};

@@ -7,7 +7,6 @@ mod answer;
 mod body;
 mod client_io;
 mod connection;
-mod drain;
 mod drive;
 mod exchange;
 mod hang_up;

@@ -16,8 +16,7 @@ use super::error::{Failure, bad_request};
 use super::expires_after::read_expires_after;
 use super::records::{self, Active, BatchRecord};
 use super::{BatchApi, id, keys};
-use crate::http::BodyFault;
-use crate::rejection::Rejection;
+use crate::rejection::{BodyFault, Rejection};
 
 /// The largest body of a call that creates a batch, in bytes. OpenAI's limits on metadata fit into it several times.
 const MAX_BODY: usize = 128 << 10;

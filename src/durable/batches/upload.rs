@@ -23,8 +23,7 @@ use super::expires_after::read_expires_after;
 use super::files::PIECE;
 use super::records::{self, FileRecord, Unreferenced};
 use super::{BatchApi, files, id, keys};
-use crate::http::BodyFault;
-use crate::rejection::Rejection;
+use crate::rejection::{BodyFault, Rejection};
 
 /// The number of pieces that are written at a time, so that they share a sync of the disk.
 const WRITTEN_AT_ONCE: usize = 8;

@@ -21,7 +21,7 @@ use crate::durable::{
     Idempotency, NewRequest, RequestId, RequestInfo, encode_request, fingerprint, headers,
     rejections,
 };
-use crate::http::wants_stream as accepts_stream;
+use crate::queue::wants_stream as accepts_stream;
 use crate::rejection::{Rejection, ToRejection};
 
 /// Stores a request and answers its caller, either with a receipt or with the response.

@@ -11,8 +11,11 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use super::shared::Front;
-use crate::http::{BodyFault, BodyMemory, EXCESS_LIMIT, MemoryShare, drain};
-use crate::rejection::Rejection;
+use crate::queue::{BodyMemory, MemoryShare};
+use crate::rejection::{BodyFault, Rejection, drain};
+
+/// The largest number of bytes beyond the limit that are read and dropped before a body is refused.
+const EXCESS_LIMIT: usize = 64 << 20;
 
 /// Reads the body of a request with these headers, which counts in the memory of the front until the share is dropped.
 ///
@@ -91,12 +94,12 @@ fn too_large(limit: usize) -> Rejection {
 
 /// Refuses a body for which `memory` has no room, and lets the rest of it be drained behind the rejection. A client that
 /// waits for an answer before it sends the body has nothing to drain.
-fn refuse<B>(mut body: Pin<Box<B>>, headers: &HeaderMap, memory: &BodyMemory) -> Rejection
+fn refuse<B>(body: Pin<Box<B>>, headers: &HeaderMap, memory: &BodyMemory) -> Rejection
 where
     B: Body + Send + 'static,
 {
     if !headers.contains_key(EXPECT) {
-        drain(move |cx| body.as_mut().poll_frame(cx));
+        drain(body);
     }
     let limit = memory.limit();
     let message =

@@ -49,7 +49,7 @@ where
         Self {
             rest: RestOfForm {
                 body: Some(Box::pin(body)),
-                drain: |mut body| drain(move |cx| body.as_mut().poll_frame(cx)),
+                drain,
                 later: None,
             },
             scan: FormScan::new(boundary),

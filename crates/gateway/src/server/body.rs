@@ -11,9 +11,9 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use pin_project_lite::pin_project;
 use tower_triage::openai::BodyMemory;
+use tower_triage::rejection::drain;
 
 use super::activity::Served;
-use super::drain::drain;
 use super::exchange::Exchange;
 use super::unread::UnreadWindow;
 use crate::answer_memory::AnswerShare;
