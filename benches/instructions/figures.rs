@@ -21,9 +21,9 @@ impl Figures {
     }
 }
 
-/// Reads the file; no figures, if there is none.
-pub(crate) fn read() -> Figures {
-    let text = std::fs::read_to_string(path()).unwrap_or_default();
+/// Reads a file; no figures, if there is none.
+pub(crate) fn read(file: &str) -> Figures {
+    let text = std::fs::read_to_string(path(file)).unwrap_or_default();
     let mut lines = text.lines();
     let compiler = lines.next().unwrap_or_default().to_owned();
     let figures = lines.filter_map(|line| {
@@ -36,16 +36,16 @@ pub(crate) fn read() -> Figures {
     }
 }
 
-pub(crate) fn write(figures: &[(&str, f64)]) {
+pub(crate) fn write(file: &str, figures: &[(&str, f64)]) {
     let lines = figures
         .iter()
         .map(|(subject, figure)| format!("{subject} {figure:.0}\n"));
     let text = format!("{}\n{}", compiler(), lines.collect::<String>());
-    std::fs::write(path(), text).expect("the file can be written");
+    std::fs::write(path(file), text).expect("the file can be written");
 }
 
-fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("figures.txt")
+fn path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
 /// Returns the version of the compiler, as `rustc --version` prints it.

@@ -19,18 +19,11 @@ use tower_triage::batch::RequestQueue;
 use tower_triage::queue::{Observer, RequestEnd, RequestHead};
 use tower_triage::{Priority, QueueConfig, QueueLayer, WaitingRoomConfig};
 
+use crate::report::Row;
 use crate::support::{
     Echo, Handle, LimitToBodyEnd, PrioritySemaphoreLimit, SmallBody, calls, client_headers, crowd,
     now, request,
 };
-
-/// A row of the table. The figures are those of `base` less.
-pub(crate) struct Row {
-    pub(crate) name: &'static str,
-    pub(crate) subject: &'static str,
-    pub(crate) base: Option<&'static str>,
-    pub(crate) peers: &'static [(&'static str, &'static str)],
-}
 
 const LIMIT: &str = "ConcurrencyLimit";
 const LIMIT_TO_BODY_END: &str = "ConcurrencyLimit with its permit in the body";
