@@ -4,6 +4,8 @@ mod decisions;
 mod ejection;
 mod estimates;
 mod naive;
+#[cfg(feature = "swap")]
+mod on_demand;
 mod strategies;
 
 use std::sync::Arc;
