@@ -55,14 +55,6 @@
     doc = "| `swap` | `SwapLayer`: models that are started when they are asked for, under limited memory (feature `swap`) |"
 )]
 #![cfg_attr(
-    feature = "durable",
-    doc = "| [`durable`] | requests that are stored and survive the process: `DurableLayer`, `Worker` and their stores |"
-)]
-#![cfg_attr(
-    not(feature = "durable"),
-    doc = "| `durable` | requests that are stored and survive the process: `DurableLayer`, `Worker` and their stores (feature `durable`) |"
-)]
-#![cfg_attr(
     feature = "batch",
     doc = "| [`batch`] | [`RequestQueue`]: a waiting room to take requests from; [`BatchLayer`] |"
 )]
@@ -123,8 +115,6 @@ pub mod admit;
 #[cfg(feature = "batch")]
 pub mod batch;
 mod clock;
-#[cfg(feature = "durable")]
-pub mod durable;
 #[cfg(feature = "route")]
 pub mod endpoints;
 #[cfg(feature = "__fuzz")]
@@ -142,8 +132,6 @@ pub mod rejection;
 pub mod route;
 mod service;
 mod setters;
-#[cfg(all(feature = "redis", feature = "route"))]
-pub mod shared_limits;
 #[cfg(any(feature = "serde", feature = "route"))]
 mod short_number;
 #[cfg(feature = "swap")]

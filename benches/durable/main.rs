@@ -10,7 +10,7 @@ mod bare_redis;
 mod ours;
 mod replies;
 #[allow(dead_code)] // it has more than is used here
-#[path = "../../tests/support/redis_server.rs"]
+#[path = "../../crates/redis/tests/support/redis_server.rs"]
 mod server;
 
 use std::pin::Pin;
@@ -19,7 +19,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use support::{is_measuring, quartiles};
-use tower_triage::durable::{EmbeddedStore, RedisConfig, RedisStore, StoreConfig};
+use tower_triage_durable::StoreConfig;
+use tower_triage_embedded::EmbeddedStore;
+use tower_triage_redis::{RedisConfig, RedisStore};
 
 use server::Server;
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::durable::{DurableLayer, Store, Worker};
 use tower_triage::{QueueConfig, QueueLayer};
+use tower_triage_durable::{DurableLayer, Store, Worker};
 
 use crate::{CLIENTS, Subject};
 

@@ -12,8 +12,9 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::durable::batches::BatchApi;
-use tower_triage::durable::{EmbeddedStore, Store, StoreConfig};
+use tower_triage_batches::BatchApi;
+use tower_triage_durable::{Store, StoreConfig};
+use tower_triage_embedded::EmbeddedStore;
 
 /// The time in which an upload to memory is over, even in pieces.
 const SOON: Duration = Duration::from_secs(60);

@@ -14,8 +14,8 @@
 //! the slots can serve; what has waited for 30 s goes. Each minute a gateway dies with all that it runs, and a new one takes
 //! its place.
 //!
-//! [`Share`]: tower_triage::shared_limits::Share
-//! [`Ledger`]: tower_triage::shared_limits::Ledger
+//! [`Share`]: tower_triage_redis::shared_limits::Share
+//! [`Ledger`]: tower_triage_redis::shared_limits::Ledger
 
 mod simulation;
 #[cfg(test)]

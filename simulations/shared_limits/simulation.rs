@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use tower_triage::shared_limits::{Ask, Grant, LeaseTimes, Ledger, Need, Share};
+use tower_triage_redis::shared_limits::{Ask, Grant, LeaseTimes, Ledger, Need, Share};
 
 /// What is simulated. Times are microseconds unless their name says otherwise.
 pub(crate) struct Setting {

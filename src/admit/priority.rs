@@ -122,8 +122,9 @@ impl PriorityLevels {
     }
 
     /// Returns `priority`, or the lowest level if `priority` is below that.
+    #[must_use]
     #[inline]
-    pub(crate) fn clamp(&self, priority: Priority) -> Priority {
+    pub fn clamp(&self, priority: Priority) -> Priority {
         // The lower of two priorities has the higher number, so `max` never goes below the last level.
         priority.max(Priority((self.names.len() - 1) as u8))
     }

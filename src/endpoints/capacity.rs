@@ -113,7 +113,7 @@ impl Endpoints {
         }
         let table = self.table.load();
         let present = table.endpoint(endpoint.pool());
-        let present = present.filter(|present| present.is_same(endpoint));
+        let present = present.filter(|present| **present == *endpoint);
         present.unwrap_or(endpoint).clone()
     }
 

@@ -92,7 +92,7 @@ impl Endpoints {
         let (registry, rules) = change(&old.registry)?;
         let rules = rules.unwrap_or_else(|| old.rules.clone());
         let (changes, endpoints) = self.succession(&old, registry.endpoints());
-        let is_gone = |it: &&EndpointRef| !endpoints.iter().any(|new| new.is_same(it));
+        let is_gone = |it: &&EndpointRef| !endpoints.iter().any(|new| new == *it);
         let gone: Vec<EndpointRef> = old.endpoints.iter().filter(is_gone).cloned().collect();
         // An endpoint that left earlier is kept while it is busy, unless it has come back.
         let leaving = old.leaving.iter().filter(is_gone);

@@ -234,7 +234,8 @@ impl Endpoint {
     }
 
     /// Returns `true` if the endpoint is started when requests wait for it.
-    pub(crate) fn is_on_demand(&self) -> bool {
+    #[must_use]
+    pub fn is_on_demand(&self) -> bool {
         #[cfg(feature = "swap")]
         return self.on_demand.is_some();
         #[cfg(not(feature = "swap"))]

@@ -354,12 +354,16 @@ impl EndpointRef {
     pub(crate) fn state(&self) -> &Arc<EndpointState> {
         &self.0.state
     }
+}
 
-    /// Returns `true` if both are the same endpoint, whatever its configuration.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+/// Two are equal if they are the same endpoint, whatever its configuration.
+impl PartialEq for EndpointRef {
+    fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0.state, &other.0.state)
     }
 }
+
+impl Eq for EndpointRef {}
 
 /// Hashes a name by FNV-1a, which is the same in every process, so that prefixes keep their endpoints over a restart.
 fn hash(name: &str) -> u64 {

@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(moved.unwrap().changed, ["m"]);
         let chosen = endpoints.chosen(&old);
         assert_eq!(chosen.url().port_u16(), Some(2));
-        assert!(chosen.is_same(&old), "its slots are the same");
+        assert!(chosen == old, "its slots are the same");
     }
 
     fn started(on_demand: &OnDemand) -> Endpoints {

@@ -251,7 +251,7 @@ impl RoutingTable {
             .flat_map(|model| &model.backends);
         // A probe keeps other requests from the endpoint, but may stay there itself.
         backends.any(|it| {
-            it.endpoint.is_same(&decision.endpoint)
+            it.endpoint == decision.endpoint
                 && it.is_capable(lane)
                 && (taken.probe.is_some() || it.may_serve(lane))
         })
@@ -383,7 +383,7 @@ impl RoutingTable {
         self.models_of(endpoint).all(|model| {
             let backends = model.backends.iter();
             let ejected = backends.filter(|backend| {
-                !backend.endpoint.is_same(endpoint) && backend.state.word.flags().is_ejected()
+                backend.endpoint != *endpoint && backend.state.word.flags().is_ejected()
             });
             let substitutes = || self.substitutes(&model.model, endpoint);
             let has_fallback = substitutes().any(|other| other.model != model.model);
@@ -405,7 +405,7 @@ impl RoutingTable {
     pub(crate) fn is_replaceable(&self, endpoint: &EndpointRef) -> bool {
         let mut models = self.models_of(endpoint).chain(self.model(NO_MODEL));
         models.all(|model| {
-            let is_own = |it: &&Backend| it.endpoint.is_same(endpoint);
+            let is_own = |it: &&Backend| it.endpoint == *endpoint;
             let mut own = model.backends.iter().filter(is_own);
             own.all(|own| {
                 let mut backends = model.backends.iter();
@@ -431,7 +431,7 @@ impl RoutingTable {
         let models = targets.filter_map(|target| target.served.as_deref());
         models.filter(|model| {
             let mut backends = model.backends.iter();
-            backends.any(|it| !it.endpoint.is_same(endpoint) && it.state.can_stand_in())
+            backends.any(|it| it.endpoint != *endpoint && it.state.can_stand_in())
         })
     }
 
@@ -444,7 +444,7 @@ impl RoutingTable {
     /// Returns `endpoint` with its current configuration, unless it has left.
     fn present(&self, endpoint: &EndpointRef) -> Option<&EndpointRef> {
         let mut present = self.endpoints.iter();
-        present.find(|present| present.is_same(endpoint))
+        present.find(|present| **present == *endpoint)
     }
 
     /// Returns the models that `endpoint` serves with its current configuration.

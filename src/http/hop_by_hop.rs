@@ -1,7 +1,7 @@
 //! Hop-by-hop headers, which describe one connection and are neither passed on nor stored.
 
 use http::HeaderName;
-#[cfg(any(feature = "client", feature = "durable"))]
+#[cfg(feature = "client")]
 use http::header::{CONNECTION, HeaderMap};
 
 /// The headers that are hop-by-hop even if `Connection` does not name them.
@@ -45,7 +45,7 @@ pub(crate) fn hop_by_hop_index(name: &HeaderName) -> Option<usize> {
 }
 
 /// Returns the headers that `Connection` names, which are hop-by-hop, too.
-#[cfg(any(feature = "client", feature = "durable"))]
+#[cfg(feature = "client")]
 pub(crate) fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> {
     let values = headers.get_all(CONNECTION).into_iter();
     let names = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));

@@ -12,7 +12,7 @@ mod classify;
 mod drain;
 mod error_code;
 mod hold;
-#[cfg(any(feature = "route", feature = "durable"))]
+#[cfg(feature = "route")]
 mod hop_by_hop;
 mod idle_timer;
 mod memory_waiters;
@@ -38,9 +38,9 @@ pub(crate) use hold::{CallHold, HoldLimits, LimitedHold};
 pub(crate) use hop_by_hop::HOP_BY_HOP;
 #[cfg(feature = "client")]
 pub(crate) use hop_by_hop::hop_by_hop_index;
-#[cfg(any(feature = "route", feature = "durable"))]
+#[cfg(feature = "route")]
 pub(crate) use hop_by_hop::is_hop_by_hop;
-#[cfg(any(feature = "client", feature = "durable"))]
+#[cfg(feature = "client")]
 pub(crate) use hop_by_hop::named_by_connection;
 pub(crate) use idle_timer::IdleTimer;
 pub(crate) use memory_waiters::RoomWait;

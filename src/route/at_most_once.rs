@@ -4,7 +4,7 @@
 ///
 /// A router retries such a request only if the connection to the endpoint failed, or if the endpoint refused it because it was
 /// full, with 429, 503 or 529. `Forward` sends it over a new connection, because a request that is lost on a kept connection would have to be sent
-/// again. A [durable worker] sets this extension unless its requests are started again after a crash.
+/// again. A worker of `tower-triage-durable` sets this extension unless its requests are started again after a crash.
 ///
 /// ```
 /// use http::Request;
@@ -13,10 +13,5 @@
 /// let mut request = Request::post("/v1/payments").body(()).unwrap();
 /// request.extensions_mut().insert(AtMostOnce);
 /// ```
-#[cfg_attr(
-    feature = "durable",
-    doc = "\n[durable worker]: crate::durable::Worker"
-)]
-#[cfg_attr(not(feature = "durable"), doc = "\n[durable worker]: crate")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtMostOnce;

@@ -268,7 +268,7 @@ impl RouteHandle {
     /// Forgets the past checks of `endpoint`, because it is not checked any more.
     pub(crate) fn forget_checks(&self, endpoint: &EndpointRef) {
         let change = endpoint.state().word.forget_checks();
-        if self.endpoints().iter().any(|it| it.is_same(endpoint)) {
+        if self.endpoints().iter().any(|it| it == endpoint) {
             self.0.health_changed(endpoint, change);
         } else if change.is_new() {
             // The endpoint has left the registry, so its health is not logged any more, but requests may still wait for

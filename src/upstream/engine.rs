@@ -46,7 +46,7 @@ pub(super) async fn read_engines(
 }
 
 fn is_unchanged(one: &EndpointRef, other: &EndpointRef) -> bool {
-    one.is_same(other) && one.config() == other.config()
+    one == other && one.config() == other.config()
 }
 
 /// Reads the load of one engine repeatedly, until this future is dropped.

@@ -24,14 +24,16 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, ServiceExt};
-use tower_triage::durable::batches::{BatchApi, BatchService};
-use tower_triage::durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
-use tower_triage::durable::{
-    Classifier, DrainStore, Durable as DurableService, DurableHandle, DurableLayer, EmbeddedStore,
-    OpenError, RedisConfig, RedisStore, StorageQuota, Store, StoreConfig,
-};
-use tower_triage::shared_limits::{SharedLimits, SharedLimitsConfig};
 use tower_triage::{QueueConfig, RouteHandle};
+use tower_triage_batches::{BatchApi, BatchService};
+use tower_triage_durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
+use tower_triage_durable::{
+    Classifier, DrainStore, Durable as DurableService, DurableHandle, DurableLayer, StorageQuota,
+    Store, StoreConfig,
+};
+use tower_triage_embedded::{EmbeddedStore, OpenError};
+use tower_triage_redis::shared_limits::{SharedLimits, SharedLimitsConfig};
+use tower_triage_redis::{RedisConfig, RedisStore};
 
 use crate::config::{BATCH_LEVEL, Config, DurableConfig, Role, Secret, StoreChoice};
 use crate::live::Live;

@@ -19,7 +19,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-use tower_triage::durable::RequestStatus;
+use tower_triage_durable::RequestStatus;
 
 use crate::args::{Asked, ListArgs, RequestsArgs};
 use crate::config::{Config, process};

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use http::header::{AUTHORIZATION, CONNECTION, FORWARDED};
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use tower_triage::durable::StorageLimits;
 use tower_triage::queue::HeaderClassifier;
 use tower_triage::{Priority, QueueConfig};
+use tower_triage_durable::StorageLimits;
 
 use crate::config::{Config, KEY_HEADERS, KeyHash, TenantConfig};
 use crate::paths::is_at_or_below;

@@ -119,7 +119,7 @@ impl SwapDriver {
                 }
             });
             let endpoints = router.endpoints();
-            let present = endpoints.iter().find(|it| it.is_same(&instance.endpoint));
+            let present = endpoints.iter().find(|it| **it == instance.endpoint);
             if let Some(present) = present {
                 instance.endpoint = present.clone();
             }

@@ -142,7 +142,7 @@ impl Checker {
             self.decided
                 .send_modify(|decided| _ = decided.remove(&pool));
             let mut checked = endpoints.iter().filter(is_checked);
-            if !checked.any(|now| now.is_same(&endpoint)) {
+            if !checked.any(|now| *now == endpoint) {
                 self.router.forget_checks(&endpoint);
             } // otherwise the next check decides
         }
@@ -205,7 +205,7 @@ fn is_checked(endpoint: &&EndpointRef) -> bool {
 
 /// Returns `true` if both are the same endpoint with the same check, headers and protocol.
 fn is_same_check(one: &EndpointRef, other: &EndpointRef) -> bool {
-    one.is_same(other)
+    one == other
         && one.config().health == other.config().health
         && one.config().headers == other.config().headers
         && one.config().http2 == other.config().http2

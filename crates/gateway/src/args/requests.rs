@@ -6,7 +6,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 use clap::{Args, Subcommand};
 use http::Uri;
-use tower_triage::durable::{RequestId, RequestStatus};
+use tower_triage_durable::{RequestId, RequestStatus};
 
 const AFTER_HELP: &str = "\
 Environment:

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tower_triage::admit::InvalidPriorityLevels;
-use tower_triage::durable::webhooks::WebhookSecret;
-use tower_triage::durable::{ConnectError, OnCrash, RedisConfig, RetryPolicy, StoreConfig};
 use tower_triage::{Discipline, PriorityLevels, QueueConfig};
+use tower_triage_durable::webhooks::WebhookSecret;
+use tower_triage_durable::{OnCrash, RetryPolicy, StoreConfig};
+use tower_triage_redis::{ConnectError, RedisConfig};
 
 use super::Environment;
 use super::expand::{InvalidReference, expand};

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::CONTENT_ENCODING;
 use http::request::Parts;
-use tower_triage::durable::{Classified, Classifier, ClassifyHeaders};
 use tower_triage::endpoints::{Registry, Requirements, RouteError};
 use tower_triage::queue::InvalidQueueConfig;
 use tower_triage::rejection::{Rejection, ToRejection};
 use tower_triage::route::{FairBy, RoutingConfig};
 use tower_triage::{QueueConfig, RouteHandle};
+use tower_triage_durable::{Classified, Classifier, ClassifyHeaders};
 
 use crate::config::Paths;
 use crate::service::Handle;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use http::Request;
 use metrics::{Unit, counter, describe_counter};
-use tower_triage::durable::{QueueEvent, QueueTotal};
+use tower_triage_durable::{QueueEvent, QueueTotal};
 
 use super::gauges::label_of_queue;
 
@@ -84,7 +84,7 @@ fn by_series(totals: Vec<QueueTotal>, is_known: impl Fn(&str) -> bool) -> BTreeM
 
 #[cfg(test)]
 mod tests {
-    use tower_triage::durable::RequestStatus;
+    use tower_triage_durable::RequestStatus;
 
     use super::*;
 

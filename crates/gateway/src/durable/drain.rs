@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use metrics::{Unit, describe_gauge, gauge};
 use tokio::time::sleep;
-use tower_triage::durable::DrainStore;
+use tower_triage_durable::DrainStore;
 
 const REMAINING: &str = "triage_durable_drain_remaining";
 

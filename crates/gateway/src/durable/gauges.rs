@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use metrics::{Unit, describe_gauge, gauge};
 use tokio::time::timeout;
-use tower_triage::durable::{QueueDepth, Store};
 use tower_triage::{Priority, PriorityLevels, RouteHandle};
+use tower_triage_durable::{QueueDepth, Store};
 
 use super::counters::record_totals;
 

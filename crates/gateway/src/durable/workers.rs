@@ -7,8 +7,8 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_triage::RouteHandle;
-use tower_triage::durable::{Store, Worker};
-use tower_triage::shared_limits::SharedLimits;
+use tower_triage_durable::{Store, Worker};
+use tower_triage_redis::shared_limits::SharedLimits;
 
 use super::counters;
 use super::runs::Runs;

@@ -14,10 +14,10 @@ mod http2_frames;
 mod openai_client;
 #[path = "../support/process.rs"]
 mod process;
-#[path = "../../../../tests/support/python.rs"]
+#[path = "../../../batches/tests/support/python.rs"]
 mod python;
 #[cfg(unix)]
-#[path = "../../../../tests/support/redis_server.rs"]
+#[path = "../../../redis/tests/support/redis_server.rs"]
 mod redis_server;
 #[cfg(unix)]
 #[path = "../support/swap.rs"]

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use tower_triage::durable::{OnCrash, RetryPolicy};
+use tower_triage_durable::{OnCrash, RetryPolicy};
 
 use super::*;
 

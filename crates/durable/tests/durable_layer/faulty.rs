@@ -1,0 +1,116 @@
+//! A store that can be made to fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tower_triage_durable::{
+    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
+    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
+    Stop, Store, StoreError, StoreFuture,
+};
+
+/// A store that is unavailable while the test says so.
+pub(crate) struct Faulty {
+    inner: Arc<dyn Store>,
+    is_down: AtomicBool,
+    /// `true` while requests are stored, and the replies are lost.
+    loses_replies: AtomicBool,
+    /// The number of times that the stored bytes of a tenant were looked up.
+    look_ups: AtomicUsize,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            is_down: AtomicBool::new(false),
+            loses_replies: AtomicBool::new(false),
+            look_ups: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn set_down(&self, is_down: bool) {
+        self.is_down.store(is_down, SeqCst);
+    }
+
+    pub(crate) fn set_loses_replies(&self, loses_replies: bool) {
+        self.loses_replies.store(loses_replies, SeqCst);
+    }
+
+    pub(crate) fn look_ups(&self) -> usize {
+        self.look_ups.load(SeqCst)
+    }
+
+    fn store(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
+        let stored = self.inner.enqueue(request);
+        if !self.loses_replies.load(SeqCst) {
+            return stored;
+        }
+        Box::pin(async {
+            stored.await?;
+            Err(StoreError::Unavailable("the reply is lost".to_owned()))
+        })
+    }
+
+    fn check<'a, T: Send + 'a>(&self, operation: StoreFuture<'a, T>) -> StoreFuture<'a, T> {
+        match self.is_down.load(SeqCst) {
+            true => Box::pin(async { Err(StoreError::Unavailable("it is down".to_owned())) }),
+            false => operation,
+        }
+    }
+}
+
+macro_rules! passes_on {
+    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
+        impl Store for Faulty {
+            fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
+                self.check(self.store(request))
+            }
+            fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+                self.look_ups.fetch_add(1, SeqCst);
+                let bytes = self.check(self.inner.stored_bytes(tenant));
+                Box::pin(async {
+                    tokio::task::yield_now().await;
+                    bytes.await
+                })
+            }
+            $(fn $name(&self $(, $arg: $type)*) -> StoreFuture<'_, $result> {
+                self.check(self.inner.$name($($arg),*))
+            })*
+        }
+    };
+}
+
+passes_on! {
+    fn known(&self, request: &NewRequest) -> Option<RequestInfo>;
+    fn get(&self, id: RequestId) -> Option<RequestInfo>;
+    fn position(&self, id: RequestId) -> Option<u64>;
+    fn request(&self, id: RequestId) -> Option<Bytes>;
+    fn response(&self, id: RequestId) -> Option<Bytes>;
+    fn ended(&self, id: RequestId) -> Option<Found>;
+    fn cancel(&self, id: RequestId) -> Option<RequestInfo>;
+    fn retry(&self, id: RequestId) -> Option<RequestInfo>;
+    fn list(&self, listing: Listing) -> Page;
+    fn backlog(&self) -> Backlog;
+    fn changed(&self, version: u64) -> BacklogChange;
+    fn fetch(&self, queue: &str, max: usize) -> Vec<Fetched>;
+    fn called(&self, lease: &Lease) -> ();
+    fn stopped(&self, lease: &Lease) -> Stop;
+    fn finish(&self, lease: Lease, outcome: Outcome) -> bool;
+    fn append(&self, lease: &Lease, data: Bytes) -> ();
+    fn chunks(&self, id: RequestId, after: u64) -> Option<Chunks>;
+    fn pause(&self, pause: Pause) -> ();
+    fn resume(&self, scope: PauseScope) -> bool;
+    fn pauses(&self) -> Vec<Pause>;
+    fn depths(&self) -> Vec<QueueDepth>;
+    fn totals(&self) -> Vec<QueueTotal>;
+    fn due_webhooks(&self, max: usize) -> Vec<DueWebhook>;
+    fn settle_webhook(&self, id: RequestId, retries: u32, again: Option<Duration>) -> ();
+    fn put(&self, key: &str, value: Bytes) -> ();
+    fn value(&self, key: &str) -> Option<Bytes>;
+    fn remove(&self, key: &str) -> bool;
+    fn values(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<(String, Bytes)>;
+    fn close(&self) -> ();
+}

@@ -1,0 +1,8 @@
+//! Tests of the embedded store.
+
+mod damaged;
+mod embedded;
+mod full_disk;
+mod in_memory;
+mod processes;
+mod torn_log;
