@@ -1,7 +1,8 @@
 //! One model at a time: loads, joins, failures, crashes, unloads.
 
 use std::convert::Infallible;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,11 +12,11 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt, service_fn};
-use tower_triage::endpoints::{Decision, Requirements};
+use tower_triage::endpoints::{Decision, NoResponse, Registry, Requirements};
 use tower_triage::swap::{AbandonedLoad, UnknownModel, Unload};
-use tower_triage::{Priority, Ticket};
+use tower_triage::{Priority, QueueConfig, RouteLayer, Ticket};
 
-use crate::fake::{Rig, one_of_three};
+use crate::fake::{ANSWER, LOAD, Rig, one_of_three, serve};
 
 #[tokio::test(start_paused = true)]
 async fn a_model_is_started_when_it_is_asked_for() {
@@ -125,6 +126,38 @@ async fn a_crashed_model_is_started_again_when_it_is_asked_for() {
         Some("it fell over")
     );
     assert_eq!(rig.ask("a", "normal").await.0, StatusCode::OK);
+    assert_eq!(rig.world.log(), ["start a", "kill a", "start a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_awaits_a_start_keeps_its_place_in_a_full_room() {
+    let queue = QueueConfig::default().max_size(1).max_wait(LOAD * 10);
+    let route = RouteLayer::builder(Registry::new(vec![]).unwrap());
+    let rig = Rig::with(one_of_three(), route.queue(queue));
+    rig.ask("a", "normal").await;
+    let (world, is_refused) = (rig.world.clone(), Arc::new(AtomicBool::new(false)));
+    let engine = rig.in_front_of(service_fn(move |request: Request<_>| {
+        let decision = request.extensions().get::<Decision>().unwrap().clone();
+        let (world, is_refused) = (world.clone(), is_refused.clone());
+        async move {
+            if is_refused.swap(true, SeqCst) {
+                return serve(world, decision, ANSWER).await;
+            }
+            sleep(ANSWER).await;
+            let mut refused = Response::new(Full::default());
+            *refused.status_mut() = StatusCode::BAD_GATEWAY;
+            refused.extensions_mut().insert(NoResponse::Unreachable);
+            Ok(refused)
+        }
+    }));
+    let request = Request::new(Full::new(Bytes::from(r#"{"model": "a"}"#)));
+    let refused = tokio::spawn(engine.oneshot(request));
+    rig.settle().await;
+    let waits = rig.send("a", "normal").await;
+    assert_eq!(rig.ask("a", "normal").await.0, 503, "the room is full");
+    rig.world.crash("a");
+    assert_eq!(refused.await.unwrap().unwrap().status(), StatusCode::OK);
+    assert_eq!(waits.await.unwrap().0, StatusCode::OK);
     assert_eq!(rig.world.log(), ["start a", "kill a", "start a"]);
 }
 
