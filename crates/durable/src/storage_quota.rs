@@ -190,7 +190,7 @@ impl StorageQuota {
         if (limits.bytes, limits.files, free) == (None, None, None) {
             return Ok(None);
         }
-        let flight = self.flight(tenant);
+        let flight = flight(&mut self.tenants(), tenant);
         let looked_up = fly(&flight, self.look(tenant, free)).await;
         if let Some(known) = self.tenants().get_mut(tenant)
             && is_same(known.flight.as_ref(), &flight)
@@ -199,20 +199,6 @@ impl StorageQuota {
             known.at = looked_up.is_ok().then(Instant::now);
         }
         looked_up.map(|()| Some(limits))
-    }
-
-    /// Returns the look-up of a tenant's use that is under way, or a new one.
-    fn flight(&self, tenant: &[u8]) -> Flight<()> {
-        let mut tenants = self.tenants();
-        if tenants.len() >= REMEMBERED && !tenants.contains_key(tenant) {
-            // The callers of a flight that nobody shares any more are gone.
-            let is_awaited = |flight: &Flight<()>| Arc::strong_count(flight) > 1;
-            tenants.retain(|_, known| {
-                known.uploads > 0 || known.flight.as_ref().is_some_and(is_awaited)
-            });
-        }
-        let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
-        Arc::clone(known.flight.get_or_insert_default())
     }
 
     /// Looks the use of a tenant up.
@@ -264,6 +250,18 @@ impl StorageQuota {
 
 /// A look-up that all callers share that need its result meanwhile.
 type Flight<T> = Arc<tokio::sync::Mutex<Option<Result<T, StoreError>>>>;
+
+/// Returns the look-up of a tenant's use that is under way, or a new one.
+fn flight(tenants: &mut HashMap<Vec<u8>, Known>, tenant: &[u8]) -> Flight<()> {
+    if tenants.len() >= REMEMBERED && !tenants.contains_key(tenant) {
+        // The callers of a flight that nobody shares any more are gone.
+        let is_awaited = |flight: &Flight<()>| Arc::strong_count(flight) > 1;
+        tenants
+            .retain(|_, known| known.uploads > 0 || known.flight.as_ref().is_some_and(is_awaited));
+    }
+    let known = tenants.entry(tenant.to_vec()).or_insert(Known::UNKNOWN);
+    Arc::clone(known.flight.get_or_insert_default())
+}
 
 /// Returns the result of a look-up. The first caller carries it out, or the next one if that goes away.
 async fn fly<T: Clone>(
@@ -409,6 +407,11 @@ impl fmt::Debug for StorageQuota {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use futures_util::poll;
+
     use super::*;
 
     fn known(bytes: u64, free: u64) -> Known {
@@ -417,6 +420,28 @@ mod tests {
             share: Some(share(free, bytes)),
             ..Known::UNKNOWN
         }
+    }
+
+    #[tokio::test]
+    async fn the_next_caller_carries_out_an_abandoned_look_up() {
+        let flight = Flight::default();
+        let mut abandoned = Box::pin(fly(&flight, std::future::pending()));
+        assert!(poll!(&mut abandoned).is_pending());
+        let mut next = pin!(fly(&flight, async { Ok(1) }));
+        assert!(poll!(&mut next).is_pending());
+        drop(abandoned);
+        assert_eq!(poll!(next), Poll::Ready(Ok(1)));
+    }
+
+    #[test]
+    fn abandoned_look_ups_are_forgotten() {
+        let mut tenants = HashMap::new();
+        let awaited = flight(&mut tenants, b"awaited");
+        for tenant in 0..REMEMBERED {
+            drop(flight(&mut tenants, &tenant.to_be_bytes()));
+        }
+        assert_eq!(tenants.len(), 2);
+        assert!(is_same(Some(&awaited), &flight(&mut tenants, b"awaited")));
     }
 
     #[test]
