@@ -1,8 +1,10 @@
-//! A store that can be made to fail.
+//! A store that can be made to fail, and whose clock can be set.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use tower_triage_durable::{
@@ -19,6 +21,8 @@ pub(crate) struct Faulty {
     loses_replies: AtomicBool,
     /// The number of times that the stored bytes of a tenant were looked up.
     look_ups: AtomicUsize,
+    /// The hours by which the system's clock is ahead of the store's.
+    hours_ahead: AtomicI64,
 }
 
 impl Faulty {
@@ -28,6 +32,7 @@ impl Faulty {
             is_down: AtomicBool::new(false),
             loses_replies: AtomicBool::new(false),
             look_ups: AtomicUsize::new(0),
+            hours_ahead: AtomicI64::new(0),
         })
     }
 
@@ -37,6 +42,20 @@ impl Faulty {
 
     pub(crate) fn set_loses_replies(&self, loses_replies: bool) {
         self.loses_replies.store(loses_replies, SeqCst);
+    }
+
+    pub(crate) fn set_clock(&self, hours_ahead: i64) {
+        self.hours_ahead.store(hours_ahead, SeqCst);
+    }
+
+    /// Converts a time of the store into one of the system.
+    fn shown(&self, time: SystemTime) -> SystemTime {
+        let hours = self.hours_ahead.load(SeqCst);
+        let by = Duration::from_secs(3600 * hours.unsigned_abs());
+        match hours < 0 {
+            true => time - by,
+            false => time + by,
+        }
     }
 
     pub(crate) fn look_ups(&self) -> usize {
@@ -76,6 +95,22 @@ macro_rules! passes_on {
                     bytes.await
                 })
             }
+            fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
+                let due = self.check(self.inner.due_webhooks(max));
+                Box::pin(async move {
+                    let mut due = due.await?;
+                    for webhook in &mut due {
+                        webhook.info.ended = webhook.info.ended.map(|ended| self.shown(ended));
+                    }
+                    Ok(due)
+                })
+            }
+            fn now(&self) -> SystemTime {
+                self.inner.now()
+            }
+            fn system_time(&self, time: SystemTime) -> SystemTime {
+                self.shown(time)
+            }
             $(fn $name(&self $(, $arg: $type)*) -> StoreFuture<'_, $result> {
                 self.check(self.inner.$name($($arg),*))
             })*
@@ -106,7 +141,6 @@ passes_on! {
     fn pauses(&self) -> Vec<Pause>;
     fn depths(&self) -> Vec<QueueDepth>;
     fn totals(&self) -> Vec<QueueTotal>;
-    fn due_webhooks(&self, max: usize) -> Vec<DueWebhook>;
     fn settle_webhook(&self, id: RequestId, retries: u32, again: Option<Duration>) -> ();
     fn put(&self, key: &str, value: Bytes) -> ();
     fn value(&self, key: &str) -> Option<Bytes>;

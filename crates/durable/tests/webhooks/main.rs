@@ -1,5 +1,7 @@
 //! Webhooks over real sockets, from a store in memory.
 
+#[path = "../durable_layer/faulty.rs"]
+mod faulty;
 #[path = "../../../../tests/support/log.rs"]
 mod log;
 mod receiver;
@@ -8,10 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use faulty::Faulty;
 use log::Log;
 use receiver::Receiver;
 use serde_json::Value;
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 use tower_triage_durable::webhooks::{WebhookAddresses, WebhookSecret, WebhookSender};
 use tower_triage_durable::{NewRequest, Outcome, RequestId, Store, StoreConfig};
 use tower_triage_embedded::EmbeddedStore;
@@ -70,7 +74,7 @@ async fn a_webhook_is_signed_and_has_the_requests_object() {
         (Some(&*id), Some("canceled"))
     );
     // Once is enough.
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    sleep(Duration::from_millis(1_500)).await;
     assert!(receiver.try_next().is_none());
     sender.abort();
 }
@@ -86,7 +90,7 @@ async fn a_failed_webhook_is_sent_again_with_its_id_over_restarts() {
     let first = receiver.next().await;
     // The try is settled before the sender dies.
     has_failed(&log, id).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    sleep(Duration::from_millis(300)).await;
     sender.abort();
     let id = id.to_string();
     let sender = send(&store, WebhookAddresses::all());
@@ -135,7 +139,7 @@ async fn has_failed(log: &Log, id: RequestId) {
         .lines()
         .any(|line| line.contains(&id) && line.contains("is sent again in"))
     {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
         lines += &log.take();
     }
 }
@@ -186,7 +190,7 @@ async fn a_receiver_that_is_gone_gets_no_further_try() {
     let sender = send(&store, WebhookAddresses::all());
     end(&store, &receiver.url("/")).await;
     receiver.next().await;
-    tokio::time::sleep(Duration::from_millis(2_500)).await; // the next try would be after 1 s
+    sleep(Duration::from_millis(2_500)).await; // the next try would be after 1 s
     assert!(receiver.try_next().is_none());
     sender.abort();
 }
@@ -201,6 +205,46 @@ async fn a_receiver_sets_the_time_of_the_next_try() {
     let (first, second) = (receiver.next().await, receiver.next().await);
     assert!(second.at - first.at >= Duration::from_millis(2_900));
     sender.abort();
+}
+
+/// The clock is set while the receiver has the webhook.
+#[tokio::test]
+async fn a_webhook_is_sent_again_though_the_clock_is_set_meanwhile() {
+    let faulty = Faulty::new(store());
+    let store: Arc<dyn Store> = faulty.clone();
+    let mut receiver = Receiver::start(move |tries| {
+        faulty.set_clock(48);
+        if tries < 2 { 503 } else { 200 }
+    })
+    .await;
+    let sender = send(&store, WebhookAddresses::all());
+    let id = end(&store, &receiver.url("/")).await.to_string();
+    assert_eq!(receiver.next().await.headers["webhook-id"], id);
+    let again = timeout(Duration::from_secs(30), receiver.next()).await;
+    assert_eq!(again.expect("it is sent again").headers["webhook-id"], id);
+    sender.abort();
+}
+
+/// Its address is refused, so that no try needs a socket.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_is_tried_for_a_day_whatever_the_clock_is_set_to() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    for hours_ahead in [0, 48, -48] {
+        let log = Log::default();
+        let _guards = log.install(LevelFilter::WARN);
+        let faulty = Faulty::new(store());
+        let store: Arc<dyn Store> = faulty.clone();
+        end(&store, "http://127.0.0.1/").await;
+        faulty.set_clock(hours_ahead);
+        for (hours, is_given_up) in [(23, false), (1, true)] {
+            sleep(MINUTE * 60 * hours).await;
+            let sender = send(&store, WebhookAddresses::public());
+            sleep(MINUTE * 5).await;
+            sender.abort();
+            let given_up = log.take().contains("is given up");
+            assert_eq!(given_up, is_given_up, "{hours_ahead} h");
+        }
+    }
 }
 
 #[tokio::test]

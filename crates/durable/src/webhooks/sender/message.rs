@@ -15,8 +15,9 @@ pub(super) struct Message {
     pub(super) tenant: Vec<u8>,
     pub(super) url: String,
     pub(super) body: Bytes,
-    /// The time of the end that the message tells of.
-    pub(super) ended: SystemTime,
+    /// The time since the end that the message tells of, as of when the message was taken from the store. The clock of the
+    /// system may be set later.
+    pub(super) age: Duration,
     /// The number of earlier tries to send the message.
     pub(super) tries: u32,
     pub(super) source: Source,
@@ -30,8 +31,9 @@ pub(super) enum Source {
     Outbox(OutboxRow),
 }
 
-impl From<DueWebhook> for Message {
-    fn from(webhook: DueWebhook) -> Self {
+impl Message {
+    /// Creates the message of a request, where `now` is by the system's clock.
+    pub(super) fn of_request(webhook: DueWebhook, now: SystemTime) -> Self {
         let info = &webhook.info;
         Self {
             // A request that was retried after its end ends again, and that is another message.
@@ -40,25 +42,28 @@ impl From<DueWebhook> for Message {
                 retries => format!("{}-{retries}", info.id),
             },
             body: front::to_json(info),
-            ended: info.ended.unwrap_or(info.created),
+            age: since(info.ended.unwrap_or(info.created), now),
             tries: webhook.tries,
             source: Source::Request(info.id, webhook.retries),
             tenant: webhook.info.tenant,
             url: webhook.url,
         }
     }
-}
 
-impl From<(String, OutboxRow)> for Message {
-    fn from((id, row): (String, OutboxRow)) -> Self {
+    /// Creates a message from the outbox, where `now` is by the store's clock.
+    pub(super) fn of_outbox((id, row): (String, OutboxRow), now: SystemTime) -> Self {
         Self {
             id,
             tenant: row.tenant.clone().into_bytes(),
             url: row.url.clone(),
             body: row.body.clone().into(),
-            ended: UNIX_EPOCH + Duration::from_millis(row.at),
+            age: since(UNIX_EPOCH + Duration::from_millis(row.at), now),
             tries: row.tries,
             source: Source::Outbox(row),
         }
     }
+}
+
+fn since(ended: SystemTime, now: SystemTime) -> Duration {
+    now.duration_since(ended).unwrap_or_default()
 }

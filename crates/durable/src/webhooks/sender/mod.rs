@@ -133,14 +133,14 @@ impl WebhookSender {
     }
 
     async fn due(&self, room: usize, outbox: &mut Outbox) -> Result<Vec<Message>, StoreError> {
-        let of_requests = self.store.due_webhooks(room).await?;
-        let mut due: Vec<_> = of_requests.into_iter().map(Message::from).collect();
+        let requests = self.store.due_webhooks(room).await?;
+        // The times of a request are for people to read, so they are by the system's clock.
+        let now = self.store.system_time(self.now());
+        let requests = requests.into_iter();
+        let mut due: Vec<_> = requests.map(|it| Message::of_request(it, now)).collect();
         let others = outbox.take_due(&self.store).await?;
-        due.extend(others.into_iter().map(|other| {
-            let mut message = Message::from(other);
-            message.ended = self.store.system_time(message.ended);
-            message
-        }));
+        let now = self.now();
+        due.extend(others.into_iter().map(|it| Message::of_outbox(it, now)));
         Ok(due)
     }
 
@@ -155,7 +155,7 @@ impl WebhookSender {
         };
         let again = failed.and_then(|Failed { problem, again }| {
             let pause = again.map(|asked| asked.max(backoff(message.tries)));
-            let pause = pause.filter(|pause| self.age(message) + *pause <= GIVE_UP);
+            let pause = pause.filter(|pause| message.age + *pause <= GIVE_UP);
             match pause {
                 None => tracing::warn!(%id, %problem, "a webhook is given up"),
                 Some(pause) => {
@@ -181,13 +181,11 @@ impl WebhookSender {
         }
     }
 
-    /// Returns the time since the end that the message tells of. The clock of the store may be set, and must not give up
-    /// webhooks then, so the time since the start of the sender counts if it says less.
-    fn age(&self, message: &Message) -> Duration {
+    /// Returns the time of the store. The clock of the store may be set, and must not give up webhooks then, so the time since
+    /// the start of the sender counts if it says less.
+    fn now(&self) -> SystemTime {
         let (started, instant) = self.started;
-        let now = self.store.now().min(started + instant.elapsed());
-        let now = self.store.system_time(now);
-        now.duration_since(message.ended).unwrap_or_default()
+        self.store.now().min(started + instant.elapsed())
     }
 
     async fn send(&self, message: &Message) -> Result<(), Failed> {

@@ -218,13 +218,13 @@ mod tests {
     fn due(nth: u128, tenant: &str, url: &str) -> Message {
         let mut info = RequestInfo::queued(RequestId::from_bits(nth), SystemTime::UNIX_EPOCH);
         info.tenant = tenant.into();
-        DueWebhook {
+        let webhook = DueWebhook {
             info,
             url: url.to_owned(),
             tries: 0,
             retries: 0,
-        }
-        .into()
+        };
+        Message::of_request(webhook, SystemTime::UNIX_EPOCH)
     }
 
     fn turns(turns: &mut Turns, now: Instant) -> Vec<Turn> {
