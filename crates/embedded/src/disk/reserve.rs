@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Reserve {
     folder: PathBuf,
     file: PathBuf,
+    /// Returns the free space on the disk of a folder, in bytes.
+    pub(super) available: fn(&Path) -> io::Result<u64>,
 }
 
 impl Reserve {
@@ -24,6 +26,7 @@ impl Reserve {
         Self {
             folder: folder.to_owned(),
             file: folder.join("reserve"),
+            available,
         }
     }
 
@@ -31,7 +34,7 @@ impl Reserve {
     pub(crate) fn check(&self) -> io::Result<()> {
         let kept = std::fs::metadata(&self.file).map_or(0, |file| file.len());
         let wanted = Self::BESIDE + Self::BYTES.saturating_sub(kept);
-        match available(&self.folder)? < wanted {
+        match (self.available)(&self.folder)? < wanted {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => Ok(()),
         }
@@ -39,7 +42,7 @@ impl Reserve {
 
     /// Returns the space that new requests may use, or `None` if it is unknown.
     pub(crate) fn free_bytes(&self) -> io::Result<Option<u64>> {
-        let free = available(&self.folder)?;
+        let free = (self.available)(&self.folder)?;
         Ok((free < u64::MAX).then(|| free.saturating_sub(Self::BESIDE)))
     }
 

@@ -261,9 +261,10 @@ pub(crate) fn io_error(error: &io::Error) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Disk;
+    use super::super::{AMPLE_BYTES, Disk};
     use super::*;
     use crate::OpenError;
+    use crate::ledger::Acknowledged;
     use crate::numbered::Numbered;
     use crate::storage::Storage;
 
@@ -273,6 +274,12 @@ mod tests {
             let mut batch = self.database.batch();
             batch.insert(&self.keyspace(table).unwrap(), "key", "row");
             batch.commit().unwrap();
+        }
+
+        /// Returns `true` if nothing of a table is in memory alone, or the database writes that right now.
+        fn is_written(&self, table: Table) -> bool {
+            let keyspace = self.keyspace(table).unwrap();
+            keyspace.sealed_memtable_count() + keyspace.table_count() > 0
         }
     }
 
@@ -310,6 +317,30 @@ mod tests {
         assert!(tables.get(Table::Rows(1), b"key").unwrap().is_some());
         drop(tables);
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn tables_are_written_only_where_the_disk_has_ample_space() {
+        let name = format!("tower-triage-ample-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let disks: [(fn(&Path) -> io::Result<u64>, bool); 3] = [
+            (|_| Ok(2 * AMPLE_BYTES), true),
+            (|_| Ok(AMPLE_BYTES), false),
+            (|_| Err(io::ErrorKind::PermissionDenied.into()), false),
+        ];
+        for (available, is_written) in disks {
+            let _ = std::fs::remove_dir_all(&folder);
+            let log = folder.join("log");
+            std::fs::create_dir_all(&log).unwrap();
+            let disk = Disk::open(&folder, Acknowledged::default()).unwrap();
+            disk.space().reserve.available = available;
+            let kept = Op::Put(Table::Rows(1), b"key".to_vec(), Bytes::new());
+            disk.commit(vec![kept]).unwrap();
+            disk.commit(vec![Op::DropBytes(1)]).unwrap();
+            let is = disk.tables.with(|it| Ok(it.is_written(Table::Rows(1))));
+            assert_eq!(is, Ok(is_written), "{:?}", available(&folder));
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
