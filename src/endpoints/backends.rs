@@ -5,14 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use tower::retry::budget::TpsBudget;
 
-#[cfg(feature = "swap")]
-use super::RouteError;
 use super::endpoint_ref::EndpointState;
 use super::endpoint_word::{Admissible, HealthFlags, Snapshot};
 use super::lane::Capabilities;
-#[cfg(feature = "swap")]
 use super::on_demand::OnDemand;
-use super::{EndpointRef, Lane, Model};
+use super::{EndpointRef, Lane, Model, RouteError};
 
 /// A model with the endpoints that serve it.
 #[derive(Debug)]
@@ -74,7 +71,6 @@ impl ModelBackends {
     }
 
     /// Returns the reason why requests cannot wait for a stopped endpoint, if its driver has set a reason.
-    #[cfg(feature = "swap")]
     pub(super) fn refusal(&self) -> Option<RouteError> {
         let endpoints = self.backends.iter().map(|backend| &backend.endpoint);
         let mut stopped = endpoints.filter(|endpoint| endpoint.is_stopped());
@@ -151,15 +147,9 @@ impl Backend {
     }
 
     /// Returns `true` if the endpoint is stopped and its driver rejects requests for it.
-    #[cfg(feature = "swap")]
     fn is_refused(&self, flags: HealthFlags) -> bool {
         let on_demand = self.endpoint.on_demand();
         flags.contains(HealthFlags::STOPPED) && on_demand.is_some_and(OnDemand::is_refused)
-    }
-
-    #[cfg(not(feature = "swap"))]
-    fn is_refused(&self, _: HealthFlags) -> bool {
-        false
     }
 
     #[inline]

@@ -13,14 +13,14 @@ use arc_swap::ArcSwap;
 use super::config::RoutingConfig;
 use super::endpoint_ref::GateNotice;
 use super::endpoint_word::{HealthChange, ProbeId};
-#[cfg(feature = "swap")]
-use super::on_demand::OnDemand;
+use super::on_demand::{DemandNotifier, OnDemand};
 use super::requirements::TokenBounds;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
-use crate::admit::{Capacity, KeptSlots, LeaseError, Partition, PoolId, PoolSet, SlotUsage};
-#[cfg(feature = "swap")]
-use crate::admit::{OnDemandCapacity, Priority, SlotState};
+use crate::admit::{
+    Capacity, KeptSlots, LeaseError, OnDemandCapacity, Partition, PoolId, PoolSet, Priority,
+    SlotState, SlotUsage,
+};
 
 /// Many endpoints as one capacity, with a pool of slots for each endpoint.
 ///
@@ -46,8 +46,7 @@ pub struct Endpoints {
     pub(super) probe_abandoned: AtomicBool,
     /// The link from the endpoints to the gate in front of them.
     pub(crate) gate_notice: GateNotice,
-    #[cfg(feature = "swap")]
-    pub(super) demand_notifier: super::on_demand::DemandNotifier,
+    pub(super) demand_notifier: DemandNotifier,
 }
 
 impl Endpoints {
@@ -108,13 +107,33 @@ impl Endpoints {
     /// at another URL than in the table by which its slot was taken.
     #[inline]
     pub(super) fn chosen(&self, endpoint: &EndpointRef) -> EndpointRef {
-        if !endpoint.config().is_on_demand() {
-            return endpoint.clone();
+        match endpoint.is_on_demand() {
+            true => self.latest(endpoint),
+            false => endpoint.clone(),
         }
+    }
+
+    #[cold]
+    fn latest(&self, endpoint: &EndpointRef) -> EndpointRef {
         let table = self.table.load();
         let present = table.endpoint(endpoint.pool());
         let present = present.filter(|present| **present == *endpoint);
         present.unwrap_or(endpoint).clone()
+    }
+
+    /// Gives back a slot of an endpoint on demand. It may be stopped once it is idle, so the launcher has to know if it waits for
+    /// that.
+    #[cold]
+    fn release_on_demand(&self, lease: &EndpointLease) {
+        let endpoint = lease.endpoint();
+        if !lease.is_end_noted {
+            endpoint.note_end_now();
+        }
+        if endpoint.state().word.release() == 0
+            && let Some(on_demand) = endpoint.on_demand()
+        {
+            self.demand_notifier.on_idle(on_demand);
+        }
     }
 
     /// Returns `true` if any endpoint has a slot for one more request now, whatever the request asks for.
@@ -156,7 +175,6 @@ impl Capacity for Endpoints {
             in_flight: candidate.in_flight() + 1,
             activity: 0,
             tokens: TokenBounds::default(),
-            #[cfg(feature = "swap")]
             is_end_noted: false,
             decision: Decision {
                 endpoint: self.chosen(candidate.endpoint()),
@@ -171,27 +189,15 @@ impl Capacity for Endpoints {
         })
     }
 
-    #[cfg_attr(
-        not(feature = "swap"),
-        expect(unused_variables, reason = "idle endpoints are not stopped")
-    )]
     fn release(&self, lease: EndpointLease) -> PoolId {
         let state = lease.endpoint().state();
         if lease.probe.is_some_and(|it| state.word.return_probe(it)) {
             self.probe_abandoned.store(true, SeqCst);
         }
-        #[cfg(feature = "swap")]
-        if !lease.is_end_noted {
-            lease.endpoint().note_end_now();
-        }
         // The probe is returned before the slot, because the request that takes the slot may be the next probe.
-        let in_use = state.word.release();
-        // An endpoint that has become idle may be stopped, so the driver has to know if it waits for that.
-        #[cfg(feature = "swap")]
-        if in_use == 0
-            && let Some(on_demand) = lease.endpoint().on_demand()
-        {
-            self.demand_notifier.on_idle(on_demand);
+        match state.is_on_demand {
+            true => self.release_on_demand(&lease),
+            false => _ = state.word.release(),
         }
         state.pool
     }
@@ -247,13 +253,11 @@ impl Capacity for Endpoints {
         self.leased.load(Relaxed)
     }
 
-    #[cfg(feature = "swap")]
     fn on_demand(&self) -> Option<&dyn OnDemandCapacity<EndpointLease>> {
         self.demand_notifier.is_on().then_some(self)
     }
 }
 
-#[cfg(feature = "swap")]
 impl OnDemandCapacity<EndpointLease> for Endpoints {
     fn slot_state(&self, pool: PoolId) -> SlotState {
         let table = self.table.load();
@@ -330,7 +334,6 @@ pub struct EndpointLease {
     /// Bounds on the tokens that the request may cost.
     pub(crate) tokens: TokenBounds,
     /// `true` if the body of the response records the time of its end, so that `release` keeps that time.
-    #[cfg(feature = "swap")]
     pub(crate) is_end_noted: bool,
 }
 

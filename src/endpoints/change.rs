@@ -55,7 +55,6 @@ impl Endpoints {
             leases_slots: AtomicBool::new(false),
             probe_abandoned: AtomicBool::new(false),
             gate_notice: GateNotice::default(),
-            #[cfg(feature = "swap")]
             demand_notifier: Default::default(),
         };
         let Ok(_) = endpoints.change(|_| Ok::<_, Infallible>((registry, None)));
@@ -71,7 +70,7 @@ impl Endpoints {
         self.leases_slots.store(true, SeqCst);
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
-        for endpoint in endpoints.filter(|it| !it.config().is_on_demand()) {
+        for endpoint in endpoints.filter(|it| !it.is_on_demand()) {
             let state = endpoint.state();
             state.cold.lease.begin(&state.word);
         }
@@ -153,7 +152,7 @@ impl Endpoints {
     fn enter(&self, endpoint: &Endpoint, pool: PoolId) -> EndpointRef {
         let endpoint = EndpointRef::new(endpoint.clone(), pool, self.gate_notice.clone());
         let state = endpoint.state();
-        if endpoint.config().is_on_demand() {
+        if endpoint.is_on_demand() {
             _ = state.word.set(HealthFlags::STOPPED, true);
             return endpoint;
         }
@@ -194,7 +193,6 @@ fn come_back(leaving: &EndpointRef, endpoint: &Endpoint) -> EndpointRef {
 /// Returns `true` if the endpoint runs at the place that the configuration names. An endpoint that is started on demand is
 /// matched by its link to the driver, because its URL may change, and the driver closes an old one for good.
 fn is_same_server(old: &EndpointRef, endpoint: &Endpoint) -> bool {
-    #[cfg(feature = "swap")]
     if old.on_demand().is_some() || endpoint.on_demand.is_some() {
         return old.config().on_demand == endpoint.on_demand;
     }

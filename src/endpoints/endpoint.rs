@@ -79,18 +79,6 @@ impl Model {
         }
     }
 
-    /// Makes a model of which nothing but the name is known, so the endpoint decides what it takes.
-    #[cfg(feature = "swap")]
-    pub(crate) fn unknown(name: impl Into<String>) -> Self {
-        Self {
-            context_length: None,
-            vision: None,
-            tools: None,
-            json_mode: None,
-            ..Self::new(name)
-        }
-    }
-
     setters! {
         context_length: u32,
         vision: bool,
@@ -182,13 +170,10 @@ pub struct Endpoint {
     /// The headers that are added to each request. The field is private because each value is marked as sensitive.
     pub(crate) headers: HeaderMap,
     /// The link to the driver that starts the endpoint when requests wait for it, unless it runs by itself.
-    #[cfg(feature = "swap")]
     pub(crate) on_demand: Option<super::on_demand::OnDemand>,
     /// `true` if streams of chats that wait for the endpoint's start show the load.
-    #[cfg(feature = "swap")]
     pub(crate) shows_load: bool,
     /// `true` if an open websocket holds no slot.
-    #[cfg(feature = "swap")]
     pub(crate) ignores_websockets: bool,
 }
 
@@ -207,11 +192,8 @@ impl Endpoint {
             health: None,
             load: None,
             headers: HeaderMap::new(),
-            #[cfg(feature = "swap")]
             on_demand: None,
-            #[cfg(feature = "swap")]
             shows_load: false,
-            #[cfg(feature = "swap")]
             ignores_websockets: false,
         }
     }
@@ -236,10 +218,7 @@ impl Endpoint {
     /// Returns `true` if the endpoint is started when requests wait for it.
     #[must_use]
     pub fn is_on_demand(&self) -> bool {
-        #[cfg(feature = "swap")]
-        return self.on_demand.is_some();
-        #[cfg(not(feature = "swap"))]
-        false
+        self.on_demand.is_some()
     }
 
     /// Returns the number of slots that the endpoint has before the first measurement.

@@ -47,6 +47,9 @@ pub(crate) struct EndpointState {
     pub(crate) pool: PoolId,
     /// The hash of the endpoint's name, which `prefix_affinity` uses.
     pub(crate) hash: u64,
+    /// `true` if a launcher starts the endpoint when requests wait for it. It is here as well as in the configuration because
+    /// each request reads it.
+    pub(crate) is_on_demand: bool,
 }
 
 /// The part of the state that a decision skips, unless the request has failed elsewhere.
@@ -147,6 +150,7 @@ impl EndpointRef {
             }),
             pool,
             hash: hash(&endpoint.name),
+            is_on_demand: endpoint.is_on_demand(),
         };
         Self::with(endpoint, Arc::new(state))
     }
@@ -349,6 +353,12 @@ impl EndpointRef {
     /// ```
     pub fn extension<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Endpoint) -> T) -> &T {
         self.0.extensions.get_or_init(|| make(&self.0.endpoint))
+    }
+
+    /// Returns `true` if a launcher starts the endpoint when requests wait for it.
+    #[inline]
+    pub(crate) fn is_on_demand(&self) -> bool {
+        self.0.state.is_on_demand
     }
 
     pub(crate) fn state(&self) -> &Arc<EndpointState> {

@@ -170,7 +170,6 @@ impl EndpointWord {
     }
 
     /// Stops the endpoint unless it serves a request. Returns `true` if it is stopped.
-    #[cfg(feature = "swap")]
     pub(super) fn stop_if_idle(&self) -> bool {
         // One atomic step does both. A concurrent request either is seen here or finds the endpoint stopped.
         let update = self.0.fetch_update(SeqCst, SeqCst, |word| {

@@ -61,7 +61,6 @@ impl CoarseInstant {
     }
 
     /// Returns the instant to the millisecond, if it is within the last 49 days.
-    #[cfg(feature = "swap")]
     pub(crate) fn instant(self) -> Instant {
         let now = gate::now();
         let ago = Duration::from_millis(Self::at(now).since(self).into());

@@ -41,7 +41,15 @@ mod lane;
 pub(crate) mod latency;
 #[cfg(feature = "serde")]
 mod max_concurrent;
-#[cfg(feature = "swap")]
+#[cfg_attr(
+    not(feature = "swap"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "only launchers use the rest"
+    )
+)]
 pub(crate) mod on_demand;
 pub(crate) mod params;
 mod refusals;

@@ -234,8 +234,12 @@ impl Drop for DemandNotifier {
 
 impl EndpointRef {
     /// Returns the state that the endpoint shares with its launcher, if it is started on demand.
+    #[inline]
     pub(crate) fn on_demand(&self) -> Option<&OnDemand> {
-        self.config().on_demand.as_ref()
+        match self.is_on_demand() {
+            true => self.config().on_demand.as_ref(),
+            false => None,
+        }
     }
 
     /// Records the end of a request, before its slot comes back. For an endpoint that runs by itself it does not matter.

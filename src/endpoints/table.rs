@@ -294,7 +294,6 @@ impl RoutingTable {
         if let Some(unable) = unable(resolution, lane) {
             return unable;
         }
-        #[cfg(feature = "swap")]
         if let Some(refusal) = resolution.served(lane).find_map(ModelBackends::refusal) {
             return refusal;
         }
@@ -457,13 +456,7 @@ impl RoutingTable {
 
 /// Returns `true` if the load of an endpoint is shown to clients that wait for it.
 fn shows_load(endpoint: &EndpointRef) -> bool {
-    #[cfg(feature = "swap")]
-    return endpoint.config().shows_load;
-    #[cfg(not(feature = "swap"))]
-    {
-        _ = endpoint;
-        false
-    }
+    endpoint.config().shows_load
 }
 
 fn is_stopped(endpoint: &EndpointRef) -> bool {

@@ -151,7 +151,10 @@ mod load_report;
 mod measure;
 mod metrics;
 mod observer;
-#[cfg(feature = "swap")]
+#[cfg_attr(
+    not(feature = "swap"),
+    allow(dead_code, reason = "only launchers use it")
+)]
 pub(crate) mod on_demand;
 mod parsed_request;
 mod read_request;

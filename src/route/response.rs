@@ -17,7 +17,6 @@ use super::response_body::{BoxError, Routed};
 use super::response_class::{Refusal, ResponseClass, Retry};
 use super::retry::{FailedResponse, RetryState, Retryable};
 use crate::admit::{RejectReason, Tenant};
-#[cfg(feature = "swap")]
 use crate::endpoints::on_demand::SuspicionSettled;
 use crate::endpoints::{Decision, ErrorInBody, NoResponse, RouteError};
 use crate::gate;
@@ -165,11 +164,10 @@ fn learn<S, R, E>(
             metrics.shared.refused(endpoint, refusal.retry_after);
         }
     }
-    #[cfg(feature = "swap")]
     if class.is_unreachable() && !is_suspicion_settled(result) {
         endpoint.suspect(); // before the slot comes back
     }
-    let may_have_ended = endpoint.config().is_on_demand() && has_no_connection(result);
+    let may_have_ended = endpoint.is_on_demand() && has_no_connection(result);
     let awaits_start = retry
         .as_mut()
         .is_ok_and(|retry| may_have_ended && retry.may_await_start());
@@ -256,8 +254,7 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
     // The duration describes the endpoint only if the response does.
     let is_measured = class == ResponseClass::Success;
     let called = answer.permit.lease().called.filter(|_| is_measured);
-    #[cfg(feature = "swap")]
-    {
+    if answer.permit.lease().endpoint().is_on_demand() {
         let holds_body = answer.options.hold_body(response.headers());
         // A slot with a limit may come back before the body is over.
         let is_noted = called.is_some() && holds_body && answer.hold.is_none();
@@ -267,11 +264,8 @@ fn pass_on<R: Body<Data = Bytes, Error: Into<BoxError>>, E>(
         .shared
         .token_meter(&answer.permit, &response, metrics.observer.as_ref());
     let (waited, options) = (answer.waited, answer.options);
-    #[cfg(feature = "swap")]
     let frees_slot = response.status() == StatusCode::SWITCHING_PROTOCOLS
         && (answer.permit.lease().endpoint().config()).ignores_websockets;
-    #[cfg(not(feature = "swap"))]
-    let frees_slot = false;
     let mut permit = Some(answer.permit).filter(|_| !frees_slot);
     let hold = answer
         .hold
@@ -310,7 +304,6 @@ fn has_no_connection<R, E>(result: &Result<Response<R>, E>) -> bool {
 }
 
 /// Returns `true` if the response says that the end of the endpoint was checked as far as possible.
-#[cfg(feature = "swap")]
 fn is_suspicion_settled<R, E>(result: &Result<Response<R>, E>) -> bool {
     let extensions = result.as_ref().map(Response::extensions);
     extensions.is_ok_and(|it| it.get::<SuspicionSettled>().is_some())

@@ -158,7 +158,6 @@ impl Measure {
             if !self.has_error {
                 state.ejection.resets.end();
             }
-            #[cfg(feature = "swap")]
             decision.endpoint.note_end(now);
         }
         self.metrics.outcome = self.outcome;
@@ -193,7 +192,6 @@ impl Measure {
     /// Records that the body broke off, or that it was dropped before its end.
     #[cold]
     fn cut_short(&mut self) {
-        #[cfg(feature = "swap")]
         if let Some(decision) = &self.metrics.decision {
             decision.endpoint.note_end_now();
         }
@@ -227,7 +225,6 @@ impl Measure {
     fn reset(&mut self) {
         self.cut_short();
         self.metrics.outcome = RequestOutcome::Reset;
-        #[cfg(feature = "swap")]
         if let Some(decision) = &self.metrics.decision {
             decision.endpoint.suspect(); // before the slot comes back
         }

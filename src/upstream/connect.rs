@@ -182,7 +182,6 @@ pub(crate) fn connect_refused(error: &(dyn Error + 'static)) -> bool {
 }
 
 /// Returns `true` if the other side has reset a connection.
-#[cfg(feature = "swap")]
 pub(super) fn was_reset(error: &(dyn Error + 'static)) -> bool {
     has_cause(error, |error| {
         error.kind() == io::ErrorKind::ConnectionReset

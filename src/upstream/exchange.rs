@@ -17,9 +17,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 
 use super::client_connection::{ClientConnection, Sent};
-#[cfg(feature = "swap")]
-use super::connect::was_reset;
-use super::connect::{ConnectError, Connector};
+use super::connect::{ConnectError, Connector, was_reset};
 use super::future::Causes;
 use super::http2;
 use super::pool::{InUse, Opening, Release, Taken, Unpooled};
@@ -228,7 +226,6 @@ where
 
     /// Returns `true` if the endpoint closed the connection before it had read the whole request, and the request may be sent
     /// again. The system resets a connection that is closed with bytes that were not read.
-    #[cfg(feature = "swap")]
     pub(super) fn was_unread(&self, error: &SendError) -> bool {
         let is_unread = match error {
             SendError::NotRead(_) => true,

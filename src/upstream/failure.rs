@@ -6,7 +6,6 @@ use http::{Method, Response, StatusCode};
 
 use super::ForwardBody;
 use crate::endpoints::NoResponse;
-#[cfg(feature = "swap")]
 use crate::endpoints::on_demand::EndpointEnd;
 use crate::http::{BodyFault, Rejection};
 
@@ -24,15 +23,12 @@ pub(super) enum Failure {
     #[error("Endpoint '{0}' broke off before it answered")]
     Reset(String),
     /// An endpoint that is started on demand broke off before it had read the request, which may be sent again.
-    #[cfg(feature = "swap")]
     #[error("Endpoint '{0}' broke off before it had read the request")]
     Unread(String),
     /// An endpoint that is started on demand has crashed. The second field is the failure that the request saw.
-    #[cfg(feature = "swap")]
     #[error("Model '{0}' ended before it answered")]
     Crashed(String, NoResponse),
     /// An endpoint that is started on demand was stopped at the operator's request.
-    #[cfg(feature = "swap")]
     #[error("Model '{0}' was unloaded before it answered")]
     Unloaded(String),
     #[error("Endpoint '{0}' did not begin to answer within {s} s", s = .1.as_secs_f64())]
@@ -77,12 +73,9 @@ impl Failure {
             ),
             Self::Reset(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::Reset)),
             Self::NotRead(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::BodyNotSent)),
-            #[cfg(feature = "swap")]
             Self::Unread(_) => (S::BAD_GATEWAY, "upstream_failed", Some(Why::Reset)),
-            #[cfg(feature = "swap")]
             Self::Crashed(_, seen) => (S::BAD_GATEWAY, "model_crashed", Some(*seen)),
             // `Reset` keeps the model from being started again for this request, even if the request was not sent.
-            #[cfg(feature = "swap")]
             Self::Unloaded(_) => (S::SERVICE_UNAVAILABLE, "model_unloaded", Some(Why::Reset)),
             Self::Timeout(..) => (S::GATEWAY_TIMEOUT, "upstream_timeout", Some(Why::Timeout)),
             Self::Body(_) => (
@@ -109,7 +102,6 @@ impl Failure {
     }
 
     /// Returns `true` if the failure may have come from an endpoint that has ended.
-    #[cfg(feature = "swap")]
     pub(super) fn may_be_an_end(&self) -> bool {
         matches!(
             self,
@@ -118,7 +110,6 @@ impl Failure {
     }
 
     /// Returns the failure of an endpoint that ended in the way of `end`.
-    #[cfg(feature = "swap")]
     pub(super) fn by(self, end: EndpointEnd) -> Self {
         let (name, seen) = match self {
             // The request has not ended the endpoint, because it has not read the request.

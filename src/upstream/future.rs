@@ -24,7 +24,6 @@ use super::upgrade::{self, Upgrade};
 use super::upload::{Progress, Upload};
 use super::{ForwardBody, headers};
 use crate::endpoints::EndpointRef;
-#[cfg(feature = "swap")]
 use crate::endpoints::on_demand::{OnDemand, SuspicionSettled};
 use crate::gate::ClientStall;
 use crate::http::BodyFault;
@@ -55,7 +54,6 @@ impl ForwardFuture {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        #[cfg(feature = "swap")]
         let starts = exchange.endpoint.on_demand().map(OnDemand::starts);
         let progress = request.body().progress();
         let is_post = *request.method() == Method::POST;
@@ -81,15 +79,12 @@ impl ForwardFuture {
                     }
                 }
                 Some(Err(error)) => {
-                    #[cfg(feature = "swap")]
                     let was_unread = starts.is_some() && exchange.was_unread(&error);
                     let failure = no_response(error, name);
-                    #[cfg(feature = "swap")]
-                    let failure = match was_unread {
+                    match was_unread {
                         true => Failure::Unread(name.to_owned()),
                         false => failure,
-                    };
-                    failure
+                    }
                 }
                 None => {
                     exchange.on_late();
@@ -97,7 +92,6 @@ impl ForwardFuture {
                     return Failure::Timeout(name.to_owned(), limit).response();
                 }
             };
-            #[cfg(feature = "swap")]
             if let Some(starts) = starts
                 && failure.may_be_an_end()
             {
@@ -155,7 +149,6 @@ fn timer(now: Instant, limit: Duration) -> Sleep {
 
 /// Returns the response in place of an answer that an endpoint on demand did not give. The response says that a model
 /// has ended only if that is known, which may take some time.
-#[cfg(feature = "swap")]
 async fn ended_or(failure: Failure, endpoint: &EndpointRef, starts: u64) -> Response<ForwardBody> {
     let failure = match endpoint.end_since(starts).await {
         Some(end) => failure.by(end),

@@ -28,7 +28,6 @@ pub(super) trait Pool<B>: Send + Sync {
     fn take(self: Arc<Self>) -> Taken<B>;
 
     /// Closes all connections that are idle.
-    #[cfg(feature = "swap")]
     fn close_all_idle(&self);
 }
 
@@ -221,7 +220,6 @@ where
         }
     }
 
-    #[cfg(feature = "swap")]
     fn close_all_idle(&self) {
         // At a tick at which no connection is fresh any more.
         let late = self.clock.now().wrapping_add(IDLE_TICKS);

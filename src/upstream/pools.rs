@@ -34,7 +34,6 @@ where
 {
     kept(endpoint, connector, |connector, to| {
         let pool = pool(connector, to);
-        #[cfg(feature = "swap")]
         if let Some(on_demand) = endpoint.on_demand() {
             let pool = Arc::downgrade(&pool);
             on_demand.add_pool(Box::new(move || {

@@ -225,7 +225,6 @@ fn idler_means_the_larger_free_share() {
     }
 }
 
-#[cfg(feature = "swap")]
 #[test]
 fn an_endpoint_is_stopped_while_it_is_idle_or_takes_a_request() {
     let word = EndpointWord::new(2);

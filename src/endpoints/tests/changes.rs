@@ -72,7 +72,6 @@ fn an_endpoint_that_returns_keeps_its_leases() {
     assert_eq!(endpoints.usage().in_use, 0);
 }
 
-#[cfg(feature = "swap")]
 #[test]
 fn an_ejected_endpoint_that_will_not_be_started_is_not_awaited() {
     use crate::endpoints::on_demand::{self, OnDemand, Refusal};

@@ -4,7 +4,6 @@ mod decisions;
 mod ejection;
 mod estimates;
 mod naive;
-#[cfg(feature = "swap")]
 mod on_demand;
 mod strategies;
 

@@ -130,12 +130,20 @@ pub enum StopSignal {
     Kill,
 }
 
+/// Returns a model of which nothing but the name is known, so the server decides what it takes.
+fn unknown(name: impl Into<String>) -> Model {
+    let mut model = Model::new(name);
+    model.context_length = None;
+    (model.vision, model.tools, model.json_mode) = (None, None, None);
+    model
+}
+
 impl SwapModel {
     /// Returns a model with this name, served by this command line.
     #[must_use]
     pub fn new(name: impl Into<String>, cmd: impl Into<String>) -> Self {
         Self {
-            model: Model::unknown(name),
+            model: unknown(name),
             cmd: cmd.into(),
             proxy: None,
             env: BTreeMap::new(),
