@@ -152,8 +152,8 @@ impl Endpoints {
     fn enter(&self, endpoint: &Endpoint, pool: PoolId) -> EndpointRef {
         let endpoint = EndpointRef::new(endpoint.clone(), pool, self.gate_notice.clone());
         let state = endpoint.state();
-        if endpoint.is_on_demand() {
-            _ = state.word.set(HealthFlags::STOPPED, true);
+        if let Some(on_demand) = endpoint.on_demand() {
+            on_demand.enter(state);
             return endpoint;
         }
         // An endpoint without a check is healthy until requests fail. Its first answer may take minutes, in which its other

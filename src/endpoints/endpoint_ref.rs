@@ -108,6 +108,11 @@ impl EndpointState {
         }
     }
 
+    /// Makes the gate look at its waiters again. It takes the gate's lock.
+    pub(super) fn tell_gate(&self) {
+        self.cold.gate_notice.send();
+    }
+
     /// Gives back the slot that `choice` has just taken, and takes all slots away from the endpoint, if the lease of its
     /// slots has ended. Returns `true` then.
     pub(super) fn return_after_lease(&self, choice: &Candidate<'_>) -> bool {
@@ -244,7 +249,7 @@ impl EndpointRef {
     pub fn set_limit(&self, slots: u32) {
         forbid_in_strategy("EndpointRef::set_limit");
         self.set_own_limit(slots);
-        self.state().cold.gate_notice.send();
+        self.state().tell_gate();
     }
 
     /// Sets the limit of the endpoint, and leaves it to the caller to notify the gate.

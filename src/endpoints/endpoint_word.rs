@@ -322,6 +322,11 @@ impl Snapshot {
         self.0 as u32 & MAX_SLOTS
     }
 
+    /// Returns `true` while an endpoint on demand is closed.
+    pub(super) fn is_stopped(self) -> bool {
+        self.flags().contains(HealthFlags::STOPPED)
+    }
+
     #[inline]
     pub(super) fn limit(self) -> u32 {
         (self.0 >> COUNT_BITS) as u32 & MAX_SLOTS

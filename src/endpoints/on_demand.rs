@@ -15,13 +15,13 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, watch};
 
 use super::latency::CoarseInstant;
-use super::{EndpointRef, Endpoints, HealthFlags, Model, RouteError};
+use super::{EndpointRef, Endpoints, Model, RouteError};
 use crate::admit::{Priority, SlotState};
 use crate::gate;
 pub(crate) use client_wait::ClientWait;
 use client_wait::ClientWaits;
 use life::EndpointLife;
-pub(crate) use life::{EndpointEnd, SuspicionSettled};
+pub(crate) use life::{EndpointEnd, RefusalId, Suspicion, SuspicionSettled};
 pub use loading::LoadProgress;
 pub(crate) use loading::Loading;
 
@@ -31,7 +31,7 @@ pub(crate) struct OnDemand(Arc<OnDemandState>);
 
 #[derive(Debug, Default)]
 struct OnDemandState {
-    refusal: ArcSwapOption<Refusal>,
+    /// The states, with their lock. Requests wait for its changes.
     life: watch::Sender<EndpointLife>,
     /// A notifier of the launcher, for when the endpoint becomes suspect.
     notify: Arc<Notify>,
@@ -39,7 +39,6 @@ struct OnDemandState {
     idled: AtomicU64,
     /// The time of the last end of a request: a [`CoarseInstant`].
     ended_at: AtomicU32,
-    loading: ArcSwapOption<Loading>,
     /// The level and the time of the last request that overtook a more urgent one.
     overtake: ArcSwapOption<(Priority, Instant)>,
     client_waits: ClientWaits,
@@ -80,21 +79,15 @@ impl OnDemand {
         }))
     }
 
-    /// Sets the reason why requests are refused while the endpoint is stopped, or lets them wait again, and returns the
-    /// reason before. The caller has to tell the gate.
-    pub(crate) fn set_refusal(&self, refusal: Option<Refusal>) -> Option<Refusal> {
-        self.0.refusal.swap(refusal.map(Arc::new)).map(|it| *it)
-    }
-
     pub(super) fn is_refused(&self) -> bool {
-        self.0.refusal.load().is_some()
+        self.0.life.borrow().refusal().is_some()
     }
 
     /// Returns the error of a request for `model`, if requests are refused.
     pub(super) fn refusal(&self, model: &Arc<str>) -> Option<RouteError> {
-        let refusal = self.0.refusal.load();
+        let refusal = self.0.life.borrow().refusal()?;
         let model = Arc::clone(model);
-        Some(match **refusal.as_ref()? {
+        Some(match refusal {
             Refusal::StartFailed { retry_at } => RouteError::ModelStartFailed {
                 model,
                 retry_after: retry_at.saturating_duration_since(gate::now()),
@@ -119,19 +112,9 @@ impl OnDemand {
         pools.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that the endpoint is being started, or that its start has ended.
-    pub(crate) fn set_loading(&self, loading: Option<Loading>) {
-        self.0.loading.store(loading.map(Arc::new));
-    }
-
-    /// Returns the load of the endpoint while it is being started.
-    pub(crate) fn loading(&self) -> Option<Arc<Loading>> {
-        self.0.loading.load_full()
-    }
-
     /// Returns the state of the slots of a stopped endpoint.
     pub(super) fn slot_state(&self) -> SlotState {
-        match &*self.0.loading.load() {
+        match self.0.life.borrow().loading() {
             None => SlotState::Stopped,
             Some(loading) => SlotState::Starting {
                 progress: loading.progress(),
@@ -260,40 +243,7 @@ impl EndpointRef {
 
     /// Returns `true` while the endpoint is closed, because it does not run, is about to stop, or is suspect.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.state().word.flags().contains(HealthFlags::STOPPED)
-    }
-
-    /// Opens the endpoint, so that it gives slots to requests.
-    pub(crate) fn open_slots(&self) {
-        self.set_stopped(false);
-    }
-
-    /// Closes the endpoint, so that only requests that have a slot keep it.
-    pub(crate) fn close_slots(&self) {
-        self.set_stopped(true);
-    }
-
-    /// Closes an idle endpoint, or returns `false` if it serves a request.
-    pub(crate) fn close_slots_if_idle(&self) -> bool {
-        let state = self.state();
-        let is_stopped = state.word.stop_if_idle();
-        if is_stopped {
-            state.cold.health.restart();
-        }
-        is_stopped
-    }
-
-    fn set_stopped(&self, is_stopped: bool) {
-        let state = self.state();
-        let change = state.word.set(HealthFlags::STOPPED, is_stopped);
-        state.cold.health.on_change(change);
-    }
-
-    /// Forgets the failures of an earlier process, and lets the endpoint back in if they had ejected it.
-    pub(crate) fn forget_failures(&self) {
-        let state = self.state();
-        state.ejection.reset_failures();
-        state.cold.health.on_change(state.word.close());
+        self.state().word.load().is_stopped()
     }
 
     /// Returns the number of parts of responses that came from the endpoint, which wraps around.
@@ -380,7 +330,8 @@ mod tests {
 
     fn started(on_demand: &OnDemand) -> Endpoints {
         let endpoints = Endpoints::new(registry(on_demand, 1));
-        endpoints.endpoints()[0].open_slots();
+        on_demand.started();
+        on_demand.open();
         endpoints
     }
 
@@ -435,19 +386,19 @@ mod tests {
             endpoints.try_lease(&demand),
             Err(LeaseError::Busy)
         ));
-        on_demand.set_refusal(Some(Refusal::Unloaded));
+        let refusal = on_demand.refuse(Refusal::Unloaded);
         let refused = endpoints.try_lease(&demand).unwrap_err();
         let model = Arc::from("m");
         assert_eq!(
             refused,
             LeaseError::Unservable(RouteError::ModelUnloaded { model })
         );
-        on_demand.set_refusal(None);
-        let all = endpoints.endpoints();
-        all[0].open_slots();
+        on_demand.end_refusal(refusal);
+        on_demand.started();
+        on_demand.open();
         let lease = endpoints.try_lease(&demand).unwrap();
-        assert!(!all[0].close_slots_if_idle());
+        assert!(!on_demand.close_if_idle());
         endpoints.release(lease);
-        assert!(all[0].close_slots_if_idle());
+        assert!(on_demand.close_if_idle());
     }
 }

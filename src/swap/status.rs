@@ -214,7 +214,6 @@ impl InstanceStatus {
         if let Some(error) = &error {
             fields.last_error = Some(error.clone());
         }
-        fields.set_loading(state == ModelState::Loading);
         // Under the lock, so that events are in order. Fails if there are no listeners.
         _ = self.events.send(SwapEvent {
             model: Arc::clone(&self.model),
@@ -234,6 +233,11 @@ impl InstanceStatus {
     /// Returns the pool of the instance's slots.
     pub(super) fn pool(&self) -> PoolId {
         self.lock().endpoint.pool()
+    }
+
+    /// Returns the mean time of the last loads, if there were any.
+    pub(super) fn usual_load(&self) -> Option<Duration> {
+        self.lock().mean_load()
     }
 
     /// Returns the progress of the current load, which the engine sets.
@@ -268,18 +272,6 @@ impl InstanceStatus {
 impl StatusFields {
     fn loading(&self) -> Option<Arc<Loading>> {
         self.endpoint.on_demand()?.loading()
-    }
-
-    fn set_loading(&self, is_loading: bool) {
-        let usual = self.mean_load();
-        let loading = is_loading.then(|| Loading {
-            reported: LoadProgress::default(),
-            began: now(),
-            usual,
-        });
-        if let Some(on_demand) = self.endpoint.on_demand() {
-            on_demand.set_loading(loading);
-        }
     }
 
     /// Returns the mean time of the last loads, if there were any.

@@ -1,12 +1,28 @@
-//! The end of an endpoint that is started on demand, as far as it is known. A request without an answer makes its endpoint
-//! suspect, because it may have ended. The launcher settles the suspicion: it learns of an end a moment after the clients.
+//! The states of an endpoint on demand.
+//!
+//! ```text
+//!     Stopped -- start() --> Starting -- started() --> Running: open <----> closed
+//!        ^ ^                    |                         |  open(), close(), close_if_idle(), a suspicion
+//!        | +--- stopped() ------+                         |
+//!        +--- stopped(), ended(how) ----------------------+
+//! ```
+//!
+//! An endpoint is open only while it runs, its launcher lets it, no end is recorded and no suspicion is open. One lock guards
+//! all of that, and the flag [`STOPPED`](HealthFlags::STOPPED) of the endpoint changes within it. A decision reads the flag
+//! alone.
+//!
+//! A request without an answer makes its endpoint suspect, because the server may have ended. The launcher takes the
+//! [`Suspicion`] and settles it, because it learns of an end a moment after the clients.
 
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::OnDemand;
-use crate::endpoints::EndpointRef;
+use super::loading::Loading;
+use super::{OnDemand, Refusal};
+use crate::endpoints::endpoint_ref::EndpointState;
+use crate::endpoints::{EndpointRef, HealthFlags};
 
 /// The way in which an endpoint ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +33,25 @@ pub(crate) enum EndpointEnd {
     Killed,
 }
 
-/// The starts, the end and the suspicions of an endpoint.
-#[derive(Debug, Clone, Copy, Default)]
+/// What the launcher does with the endpoint.
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Stopped,
+    Starting(Arc<Loading>),
+    Running,
+}
+
+/// The number of a refusal, by which it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RefusalId(u64);
+
+/// The states of an endpoint, which change together.
+#[derive(Debug, Default)]
 pub(super) struct EndpointLife {
+    phase: Phase,
+    /// `true` while the launcher lets the endpoint give slots.
+    may_be_open: bool,
     /// The number of starts.
     starts: u64,
     /// The end, until the next start.
@@ -30,14 +62,42 @@ pub(super) struct EndpointLife {
     taken: u64,
     /// The number of suspicions that are settled, because the endpoint has ended, serves, or could not be checked.
     settled: u64,
+    /// The refusals that have not ended, of which the last one counts.
+    refusals: Vec<(RefusalId, Refusal)>,
+    /// The number of refusals so far.
+    refused: u64,
+    /// The endpoint that has these states, once it is in service.
+    endpoint: Weak<EndpointState>,
 }
 
 impl EndpointLife {
+    fn is_open(&self) -> bool {
+        let is_running = matches!(self.phase, Phase::Running) && self.end.is_none();
+        is_running && self.may_be_open && self.settled == self.suspicions
+    }
+
     /// Returns how the endpoint ended since its start number `starts`.
     fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let is_other = self.starts != starts;
         self.end
             .or_else(|| is_other.then_some(EndpointEnd::Crashed))
+    }
+
+    /// Counts a suspicion, and returns its number.
+    fn suspect(&mut self) -> u64 {
+        self.suspicions += 1;
+        self.suspicions
+    }
+
+    pub(super) fn loading(&self) -> Option<&Arc<Loading>> {
+        match &self.phase {
+            Phase::Starting(loading) => Some(loading),
+            Phase::Stopped | Phase::Running => None,
+        }
+    }
+
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        self.refusals.last().map(|(_, refusal)| *refusal)
     }
 }
 
@@ -48,26 +108,92 @@ pub(crate) struct SuspicionSettled;
 /// The time within which the launcher settles a suspicion, unless the launcher is gone.
 const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
+/// The calls of the launcher. It tells the gate of them, for which several calls may count as one change.
 impl OnDemand {
-    /// Returns the number of starts of the endpoint.
-    pub(crate) fn starts(&self) -> u64 {
-        self.0.life.borrow().starts
+    /// Begins to start a stopped endpoint, whose earlier starts took the time `usual`.
+    pub(crate) fn start(&self, usual: Option<Duration>) {
+        self.change(|life| {
+            debug_assert!(matches!(life.phase, Phase::Stopped), "started twice");
+            life.phase = Phase::Starting(Arc::new(Loading::begin(usual)));
+        });
     }
 
-    /// Records that the endpoint can serve requests, or sleeps.
-    pub(crate) fn set_started(&self) {
-        self.0.life.send_modify(|life| {
-            life.starts += 1;
-            life.end = None;
-            // Suspicions are of the process that ran before.
+    /// Records that the server runs. The endpoint stays closed until it is [opened](Self::open).
+    pub(crate) fn started(&self) {
+        self.change(|life| {
+            if let Some(endpoint) = life.endpoint.upgrade() {
+                endpoint.forget_failures();
+            }
+            (life.phase, life.may_be_open) = (Phase::Running, false);
+            (life.starts, life.end) = (life.starts + 1, None);
+            // Suspicions are of the server that ran before.
             (life.taken, life.settled) = (life.suspicions, life.suspicions);
         });
     }
 
-    /// Records how the endpoint ended, of which the first end counts. The caller has closed the endpoint before.
-    pub(crate) fn set_end(&self, end: EndpointEnd) {
-        let life = &self.0.life;
-        life.send_modify(|life| _ = life.end.get_or_insert(end));
+    /// Records that the server was stopped without an end that its requests notice, or that its start was given up or failed.
+    pub(crate) fn stopped(&self) {
+        self.change(|life| (life.phase, life.may_be_open) = (Phase::Stopped, false));
+    }
+
+    /// Records how the server ended, of which the first end counts.
+    pub(crate) fn ended(&self, end: EndpointEnd) {
+        self.change(|life| {
+            if matches!(life.phase, Phase::Running) {
+                life.phase = Phase::Stopped;
+            }
+            life.may_be_open = false;
+            _ = life.end.get_or_insert(end);
+        });
+    }
+
+    /// Lets the endpoint give slots, as soon as no suspicion is open. It has no effect unless the server runs.
+    pub(crate) fn open(&self) {
+        self.change(|life| life.may_be_open = matches!(life.phase, Phase::Running));
+    }
+
+    /// Closes the endpoint, so that only requests that have a slot keep it.
+    pub(crate) fn close(&self) {
+        self.change(|life| life.may_be_open = false);
+    }
+
+    /// Closes the endpoint in one atomic step unless it serves a request. Returns `true` if it is closed and idle.
+    pub(crate) fn close_if_idle(&self) -> bool {
+        self.change(|life| {
+            let is_closed = match life.endpoint.upgrade() {
+                Some(endpoint) => endpoint.close_if_idle(),
+                None => true,
+            };
+            life.may_be_open &= !is_closed;
+            is_closed
+        })
+    }
+
+    /// Refuses requests while the endpoint is closed.
+    pub(crate) fn refuse(&self, refusal: Refusal) -> RefusalId {
+        self.change(|life| {
+            life.refused += 1;
+            let id = RefusalId(life.refused);
+            life.refusals.push((id, refusal));
+            id
+        })
+    }
+
+    /// Ends a refusal, and leaves others as they are.
+    pub(crate) fn end_refusal(&self, id: RefusalId) {
+        self.change(|life| life.refusals.retain(|(other, _)| *other != id));
+    }
+
+    /// Returns a suspicion if a request got no answer since the last one. The launcher drops it once it knows of an end, or that
+    /// the server serves.
+    pub(crate) fn take_suspicion(&self) -> Option<Suspicion> {
+        let number = self.change(|life| {
+            let is_new = life.taken != life.suspicions;
+            life.taken = life.suspicions;
+            is_new.then_some(life.suspicions)
+        })?;
+        let on_demand = self.clone();
+        Some(Suspicion { on_demand, number })
     }
 
     /// Returns how the endpoint ended, until its next start.
@@ -75,34 +201,89 @@ impl OnDemand {
         self.0.life.borrow().end
     }
 
-    /// Returns `true` if there is a suspicion since this last returned `true`, which the caller then has to settle.
-    pub(crate) fn take_suspicion(&self) -> bool {
-        let mut is_new = false;
-        self.0.life.send_if_modified(|life| {
-            is_new = life.taken != life.suspicions;
-            life.taken = life.suspicions;
-            false // requests do not wait for this
-        });
-        is_new
+    /// Returns the load of the endpoint while it is being started.
+    pub(crate) fn loading(&self) -> Option<Arc<Loading>> {
+        self.0.life.borrow().loading().cloned()
+    }
+}
+
+impl OnDemand {
+    /// Makes an endpoint that enters service the one with these states.
+    pub(in crate::endpoints) fn enter(&self, endpoint: &Arc<EndpointState>) {
+        self.change(|life| life.endpoint = Arc::downgrade(endpoint));
     }
 
-    /// Settles the suspicions that were taken. Returns `true` if all are settled now.
-    pub(crate) fn settle_suspicion(&self) -> bool {
-        let life = &self.0.life;
-        life.send_modify(|life| life.settled = life.taken);
-        let life = life.borrow();
-        life.settled == life.suspicions
+    /// Returns the number of starts of the endpoint.
+    pub(crate) fn starts(&self) -> u64 {
+        self.0.life.borrow().starts
     }
 
-    /// Records a request without an answer, and returns the number of the suspicion.
-    fn suspect(&self) -> u64 {
-        let mut nth = 0;
-        self.0.life.send_modify(|life| {
-            life.suspicions += 1;
-            nth = life.suspicions;
-        });
+    /// Records a request without an answer.
+    fn suspect(&self) {
+        self.change(EndpointLife::suspect);
         self.0.notify.notify_one();
-        nth
+    }
+
+    /// Changes the states, and closes or opens the endpoint as they are then.
+    fn change<T>(&self, change: impl FnOnce(&mut EndpointLife) -> T) -> T {
+        let mut result = None;
+        self.0.life.send_modify(|life| {
+            result = Some(change(life));
+            if let Some(endpoint) = life.endpoint.upgrade() {
+                endpoint.set_stopped(!life.is_open());
+            }
+        });
+        result.expect("the closure runs once")
+    }
+}
+
+impl EndpointState {
+    /// Sets the flag of a closed endpoint. The caller has the lock of its states.
+    fn set_stopped(&self, is_stopped: bool) {
+        // The load comes first, because most changes leave the flag as it is.
+        if self.word.load().is_stopped() != is_stopped {
+            let change = self.word.set(HealthFlags::STOPPED, is_stopped);
+            self.cold.health.on_change(change);
+        }
+    }
+
+    /// Sets the flag unless the endpoint serves a request. Returns `true` if it is set.
+    fn close_if_idle(&self) -> bool {
+        let was_stopped = self.word.load().is_stopped();
+        let is_stopped = self.word.stop_if_idle();
+        if is_stopped && !was_stopped {
+            self.cold.health.restart();
+        }
+        is_stopped
+    }
+
+    /// Forgets the failures of an earlier server, and lets the endpoint back in if they had ejected it.
+    fn forget_failures(&self) {
+        self.ejection.reset_failures();
+        self.cold.health.on_change(self.word.close());
+    }
+}
+
+/// A suspicion that a server has ended, which keeps its endpoint closed. Dropping it settles the suspicion and all earlier ones,
+/// and tells the gate if the endpoint is open then. It takes the gate's lock.
+#[derive(Debug)]
+#[must_use = "a suspicion that is dropped is settled"]
+pub(crate) struct Suspicion {
+    on_demand: OnDemand,
+    number: u64,
+}
+
+impl Drop for Suspicion {
+    fn drop(&mut self) {
+        let opened = self.on_demand.change(|life| {
+            let was_open = life.is_open();
+            life.settled = life.settled.max(self.number);
+            let opened = !was_open && life.is_open();
+            life.endpoint.upgrade().filter(|_| opened)
+        });
+        if let Some(endpoint) = opened {
+            endpoint.tell_gate(); // without the lock of the states, which the gate's look at the slots takes
+        }
     }
 }
 
@@ -110,7 +291,6 @@ impl EndpointRef {
     /// Records a request without an answer. An endpoint on demand may have ended then, and is closed until that is known.
     pub(crate) fn suspect(&self) {
         if let Some(on_demand) = self.on_demand() {
-            self.close_slots();
             on_demand.suspect();
         }
     }
@@ -121,11 +301,17 @@ impl EndpointRef {
     pub(crate) async fn end_since(&self, starts: u64) -> Option<EndpointEnd> {
         let on_demand = self.on_demand()?;
         let mut life = on_demand.0.life.subscribe();
-        if let Some(end) = life.borrow().end_since(starts) {
-            return Some(end);
-        }
-        self.close_slots(); // before the slot of the request comes back
-        let nth = on_demand.suspect();
+        // In one step, so that a server that has started meanwhile does not become suspect. The endpoint is closed before the
+        // slot of the request comes back.
+        let suspected = on_demand.change(|life| match life.end_since(starts) {
+            Some(end) => Err(end),
+            None => Ok(life.suspect()),
+        });
+        let nth = match suspected {
+            Ok(nth) => nth,
+            Err(end) => return Some(end),
+        };
+        on_demand.0.notify.notify_one();
         let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= nth);
         _ = timeout(SETTLED_WITHIN, settled).await;
         on_demand.0.life.borrow().end_since(starts)
@@ -141,47 +327,75 @@ mod tests {
     use crate::endpoints::on_demand::endpoint;
     use crate::endpoints::{Endpoints, Model, Registry};
 
-    fn started() -> (OnDemand, EndpointRef) {
+    fn started() -> (OnDemand, Endpoints) {
         let on_demand = OnDemand::default();
         let mut endpoint = endpoint("m", &Model::new("m"), 1, on_demand.clone());
         endpoint.url = Uri::from_static("http://127.0.0.1:1");
         let endpoints = Endpoints::new(Registry::new(vec![endpoint]).unwrap());
-        on_demand.set_started();
-        let endpoint = endpoints.endpoints()[0].clone();
-        endpoint.open_slots();
-        (on_demand, endpoint)
+        on_demand.started();
+        on_demand.open();
+        (on_demand, endpoints)
     }
 
     #[tokio::test]
     async fn a_suspicion_waits_for_an_end_or_for_the_launcher() {
-        let (on_demand, endpoint) = started();
+        let (on_demand, endpoints) = started();
+        let endpoint = endpoints.endpoints()[0].clone();
         let mut first = Box::pin(endpoint.end_since(1));
         assert!(first.as_mut().now_or_never().is_none());
         assert!(endpoint.is_stopped());
-        assert!(on_demand.take_suspicion() && !on_demand.take_suspicion());
+        let suspicion = on_demand.take_suspicion().unwrap();
+        assert!(on_demand.take_suspicion().is_none());
         let mut second = Box::pin(endpoint.end_since(1));
         assert!(second.as_mut().now_or_never().is_none());
-        assert!(!on_demand.settle_suspicion(), "the second is not settled");
+        drop(suspicion);
+        assert!(endpoint.is_stopped(), "the second is not settled");
         assert_eq!(first.now_or_never(), Some(None));
         assert!(second.as_mut().now_or_never().is_none());
-        on_demand.set_end(EndpointEnd::Crashed);
+        on_demand.ended(EndpointEnd::Crashed);
         assert_eq!(second.now_or_never(), Some(Some(EndpointEnd::Crashed)));
     }
 
     #[tokio::test]
     async fn an_end_is_known_after_the_next_start() {
-        let (on_demand, endpoint) = started();
-        on_demand.set_end(EndpointEnd::Killed);
-        on_demand.set_end(EndpointEnd::Crashed);
+        let (on_demand, endpoints) = started();
+        let endpoint = endpoints.endpoints()[0].clone();
+        on_demand.ended(EndpointEnd::Killed);
+        on_demand.ended(EndpointEnd::Crashed);
         assert_eq!(endpoint.end_since(1).await, Some(EndpointEnd::Killed));
-        on_demand.set_started();
+        on_demand.started();
+        on_demand.open();
         assert_eq!(endpoint.end_since(1).await, Some(EndpointEnd::Crashed));
         assert!(!endpoint.is_stopped(), "the new process is not suspect");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_suspicion_without_a_launcher_ends() {
-        let (_on_demand, endpoint) = started();
+        let (_on_demand, endpoints) = started();
+        let endpoint = endpoints.endpoints()[0].clone();
         assert_eq!(endpoint.end_since(1).await, None);
+    }
+
+    #[test]
+    fn an_endpoint_that_comes_back_has_the_states_that_it_had() {
+        use std::convert::Infallible;
+
+        let (on_demand, endpoints) = started();
+        let left = endpoints.endpoints()[0].clone();
+        let registry = endpoints.registry();
+        left.suspect();
+        let suspicion = on_demand.take_suspicion();
+        for registry in [
+            Registry::default(),
+            Registry::default(),
+            (*registry).clone(),
+        ] {
+            let changed = endpoints.change(|_| Ok::<_, Infallible>((registry, None)));
+            assert!(changed.is_ok());
+        }
+        let back = endpoints.endpoints()[0].clone();
+        assert!(back != left && back.is_stopped());
+        drop(suspicion);
+        assert!(!back.is_stopped());
     }
 }

@@ -32,15 +32,24 @@ impl LoadProgress {
 pub(crate) struct Loading {
     /// The progress that the engine reports.
     pub(crate) reported: LoadProgress,
-    pub(crate) began: Instant,
+    began: Instant,
     /// The mean time of the model's earlier loads, if there were any.
-    pub(crate) usual: Option<Duration>,
+    usual: Option<Duration>,
 }
 
 /// The estimated progress of a load that takes longer than usual.
 const NEARLY: f32 = 0.99;
 
 impl Loading {
+    /// Returns a load that begins now.
+    pub(super) fn begin(usual: Option<Duration>) -> Self {
+        Self {
+            reported: LoadProgress::default(),
+            began: gate::now(),
+            usual,
+        }
+    }
+
     /// Returns the progress that the engine reports, or else an estimate by the time of earlier loads.
     pub(crate) fn progress(&self) -> Option<f32> {
         let by_time = || {

@@ -86,7 +86,7 @@ fn an_ejected_endpoint_that_will_not_be_started_is_not_awaited() {
     _ = endpoints.endpoints()[0].state().word.eject();
     let waits = lease(&endpoints, &Requirements::new("m")).unwrap_err();
     assert_eq!(waits, LeaseError::Busy);
-    on_demand.set_refusal(Some(Refusal::Unloaded));
+    on_demand.refuse(Refusal::Unloaded);
     let refused = lease(&endpoints, &Requirements::new("m")).unwrap_err();
     let model = "m".into();
     assert_eq!(

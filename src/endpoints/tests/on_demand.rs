@@ -9,7 +9,8 @@ use proptest::prelude::{Just, Strategy as _, any};
 use proptest::{prop_oneof, proptest};
 
 use super::*;
-use crate::endpoints::on_demand::{self, EndpointEnd, OnDemand, Refusal};
+use crate::admit::{OnDemandCapacity, SlotState};
+use crate::endpoints::on_demand::{self, EndpointEnd, OnDemand, Refusal, RefusalId, Suspicion};
 
 const SLOTS: u32 = 2;
 
@@ -23,136 +24,218 @@ fn stopped() -> (Endpoints, OnDemand) {
 /// A call of the launcher, or a step of a request.
 #[derive(Debug, Clone, Copy)]
 enum Call {
+    Start,
+    Started,
+    Stopped,
+    Ended(EndpointEnd),
     Open,
     Close,
     CloseIfIdle,
-    Start,
-    End(EndpointEnd),
     /// A request gets no answer.
     Suspect,
     TakeSuspicion,
-    SettleSuspicion,
-    Refuse(bool),
+    /// The oldest or the newest suspicion is dropped.
+    DropSuspicion {
+        is_oldest: bool,
+    },
+    Refuse,
+    EndRefusal {
+        is_first: bool,
+    },
     TakeSlot,
     ReleaseSlot,
 }
 
 fn call() -> impl proptest::strategy::Strategy<Value = Call> {
     prop_oneof![
-        1 => Just(Call::Open),
+        1 => Just(Call::Start),
+        2 => Just(Call::Started),
+        1 => Just(Call::Stopped),
+        1 => Just(Call::Ended(EndpointEnd::Crashed)),
+        1 => Just(Call::Ended(EndpointEnd::Killed)),
+        3 => Just(Call::Open),
         1 => Just(Call::Close),
         1 => Just(Call::CloseIfIdle),
-        1 => Just(Call::Start),
-        1 => Just(Call::End(EndpointEnd::Crashed)),
-        1 => Just(Call::End(EndpointEnd::Killed)),
-        1 => Just(Call::Suspect),
-        1 => Just(Call::TakeSuspicion),
-        1 => Just(Call::SettleSuspicion),
-        1 => any::<bool>().prop_map(Call::Refuse),
-        3 => Just(Call::TakeSlot),
-        3 => Just(Call::ReleaseSlot),
+        2 => Just(Call::Suspect),
+        2 => Just(Call::TakeSuspicion),
+        2 => any::<bool>().prop_map(|is_oldest| Call::DropSuspicion { is_oldest }),
+        1 => Just(Call::Refuse),
+        1 => any::<bool>().prop_map(|is_first| Call::EndRefusal { is_first }),
+        4 => Just(Call::TakeSlot),
+        4 => Just(Call::ReleaseSlot),
     ]
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Stopped,
+    Starting,
+    Running,
 }
 
 /// The states as they are meant.
 #[derive(Debug, Default)]
 struct Naive {
-    is_open: bool,
+    phase: Phase,
+    may_be_open: bool,
     in_use: u32,
     idled: u64,
     starts: u64,
     end: Option<EndpointEnd>,
-    /// The suspicions that the launcher has not taken.
-    new: u32,
-    is_refused: bool,
+    /// The number of suspicions, and those that are not settled.
+    suspicions: u32,
+    unsettled: Vec<u32>,
+    /// `true` if the launcher has not taken the last suspicion.
+    has_new: bool,
+    refusals: usize,
 }
 
-/// The endpoint under test, with the slots that are taken.
+impl Naive {
+    fn is_open(&self) -> bool {
+        let runs = self.phase == Phase::Running && self.end.is_none();
+        runs && self.may_be_open && self.unsettled.is_empty()
+    }
+
+    fn slot_state(&self) -> SlotState {
+        match self.phase {
+            Phase::Starting => SlotState::Starting { progress: None },
+            _ if self.is_open() => SlotState::Ready,
+            _ => SlotState::Stopped,
+        }
+    }
+}
+
+/// The endpoint under test, with what requests and the launcher hold.
 struct Tested {
     endpoints: Endpoints,
     on_demand: OnDemand,
     leases: Vec<EndpointLease>,
+    /// The suspicions that the launcher holds, with their numbers.
+    suspicions: Vec<(Suspicion, u32)>,
+    refusals: Vec<RefusalId>,
 }
 
 impl Tested {
     /// Makes a call on both, and compares what it returns.
     fn call(&mut self, call: Call, naive: &mut Naive) {
-        let Self {
-            endpoints,
-            on_demand,
-            leases,
-        } = self;
-        let endpoint = endpoints.endpoints()[0].clone();
         match call {
-            Call::Open => {
-                endpoint.open_slots();
-                naive.is_open = true;
+            Call::Start if naive.phase == Phase::Stopped => {
+                self.on_demand.start(None);
+                naive.phase = Phase::Starting;
             }
-            Call::Close => {
-                endpoint.close_slots();
-                naive.is_open = false;
+            Call::Start => {}
+            Call::Started => {
+                self.on_demand.started();
+                (naive.phase, naive.may_be_open) = (Phase::Running, false);
+                (naive.starts, naive.end) = (naive.starts + 1, None);
+                (naive.unsettled, naive.has_new) = (Vec::new(), false);
             }
-            Call::CloseIfIdle => {
-                let is_closed = endpoint.close_slots_if_idle();
-                assert_eq!(is_closed, naive.in_use == 0);
-                naive.is_open &= !is_closed;
+            Call::Stopped => {
+                self.on_demand.stopped();
+                (naive.phase, naive.may_be_open) = (Phase::Stopped, false);
             }
-            Call::Start => {
-                on_demand.set_started();
-                (naive.starts, naive.end, naive.new) = (naive.starts + 1, None, 0);
-            }
-            Call::End(end) => {
-                endpoint.close_slots();
-                on_demand.set_end(end);
-                naive.is_open = false;
+            Call::Ended(end) => {
+                self.on_demand.ended(end);
+                if naive.phase == Phase::Running {
+                    naive.phase = Phase::Stopped;
+                }
+                naive.may_be_open = false;
                 naive.end.get_or_insert(end);
             }
+            Call::Open => {
+                self.on_demand.open();
+                naive.may_be_open = naive.phase == Phase::Running;
+            }
+            Call::Close => {
+                self.on_demand.close();
+                naive.may_be_open = false;
+            }
+            Call::CloseIfIdle => {
+                let is_closed = self.on_demand.close_if_idle();
+                assert_eq!(is_closed, naive.in_use == 0);
+                naive.may_be_open &= !is_closed;
+            }
+            Call::Suspect | Call::TakeSuspicion | Call::DropSuspicion { .. } => {
+                self.suspicion(call, naive);
+            }
+            Call::Refuse => {
+                self.refusals.push(self.on_demand.refuse(Refusal::Unloaded));
+                naive.refusals += 1;
+            }
+            Call::EndRefusal { is_first } => {
+                if let Some(nth) = self.refusals.len().checked_sub(1) {
+                    let ended = self.refusals.remove(if is_first { 0 } else { nth });
+                    self.on_demand.end_refusal(ended);
+                    naive.refusals -= 1;
+                }
+            }
+            Call::TakeSlot | Call::ReleaseSlot => self.slot(call, naive),
+        }
+    }
+
+    fn suspicion(&mut self, call: Call, naive: &mut Naive) {
+        match call {
             Call::Suspect => {
-                endpoint.suspect();
-                (naive.is_open, naive.new) = (false, naive.new + 1);
+                self.endpoints.endpoints()[0].suspect();
+                naive.suspicions += 1;
+                naive.unsettled.push(naive.suspicions);
+                naive.has_new = true;
             }
             Call::TakeSuspicion => {
-                assert_eq!(on_demand.take_suspicion(), naive.new > 0);
-                naive.new = 0;
+                let taken = self.on_demand.take_suspicion();
+                assert_eq!(taken.is_some(), naive.has_new);
+                let taken = taken.map(|taken| (taken, naive.suspicions));
+                self.suspicions.extend(taken);
+                naive.has_new = false;
             }
-            Call::SettleSuspicion => assert_eq!(on_demand.settle_suspicion(), naive.new == 0),
-            Call::Refuse(is_refused) => {
-                let refusal = is_refused.then_some(Refusal::Unloaded);
-                let before = on_demand.set_refusal(refusal);
-                assert_eq!(before.is_some(), naive.is_refused);
-                naive.is_refused = is_refused;
+            _ => {
+                let is_oldest = matches!(call, Call::DropSuspicion { is_oldest: true });
+                if let Some(nth) = self.suspicions.len().checked_sub(1) {
+                    let (dropped, number) = self.suspicions.remove(if is_oldest { 0 } else { nth });
+                    drop(dropped);
+                    naive.unsettled.retain(|&other| other > number);
+                }
             }
-            Call::TakeSlot => match lease(endpoints, &Requirements::new("m")) {
-                Ok(lease) => {
-                    assert!(naive.is_open && naive.in_use < SLOTS);
-                    leases.push(lease);
-                    naive.in_use += 1;
-                }
-                Err(LeaseError::Busy) => {
-                    let waits = naive.is_open || !naive.is_refused;
-                    assert!(waits && !(naive.is_open && naive.in_use < SLOTS));
-                }
-                Err(LeaseError::Unservable(error)) => {
-                    assert!(!naive.is_open && naive.is_refused, "{error}");
-                }
-            },
-            Call::ReleaseSlot => {
-                if let Some(lease) = leases.pop() {
-                    endpoints.release(lease);
-                    naive.in_use -= 1;
-                    naive.idled += u64::from(naive.in_use == 0);
-                }
+        }
+    }
+
+    fn slot(&mut self, call: Call, naive: &mut Naive) {
+        let is_free = naive.is_open() && naive.in_use < SLOTS;
+        if matches!(call, Call::ReleaseSlot) {
+            if let Some(lease) = self.leases.pop() {
+                self.endpoints.release(lease);
+                naive.in_use -= 1;
+                naive.idled += u64::from(naive.in_use == 0);
+            }
+            return;
+        }
+        match lease(&self.endpoints, &Requirements::new("m")) {
+            Ok(lease) => {
+                assert!(is_free);
+                self.leases.push(lease);
+                naive.in_use += 1;
+            }
+            Err(LeaseError::Busy) => {
+                assert!(!is_free && (naive.is_open() || naive.refusals == 0));
+            }
+            Err(LeaseError::Unservable(error)) => {
+                assert!(!naive.is_open() && naive.refusals > 0, "{error}");
             }
         }
     }
 
     fn assert_is(&self, naive: &Naive) {
         let endpoint = &self.endpoints.endpoints()[0];
-        assert_eq!(endpoint.is_stopped(), !naive.is_open);
+        assert_eq!(endpoint.is_stopped(), !naive.is_open());
         assert_eq!(endpoint.in_flight(), naive.in_use);
         assert_eq!(self.on_demand.idled().0, naive.idled);
         assert_eq!(self.on_demand.starts(), naive.starts);
         assert_eq!(self.on_demand.end(), naive.end);
+        assert_eq!(
+            self.endpoints.slot_state(endpoint.pool()),
+            naive.slot_state()
+        );
     }
 }
 
@@ -160,7 +243,9 @@ proptest! {
     #[test]
     fn random_calls_lead_to_the_states_of_a_naive_machine(calls in vec(call(), 1..60)) {
         let (endpoints, on_demand) = stopped();
-        let mut tested = Tested { endpoints, on_demand, leases: Vec::new() };
+        let mut tested = Tested {
+            endpoints, on_demand, leases: Vec::new(), suspicions: Vec::new(), refusals: Vec::new(),
+        };
         let mut naive = Naive::default();
         for call in calls {
             tested.call(call, &mut naive);
@@ -178,6 +263,7 @@ fn no_thread_gets_a_slot_after_an_idle_endpoint_was_closed() {
     const CLOSINGS: u32 = 100;
     let (endpoints, on_demand) = stopped();
     let endpoint = &endpoints.endpoints()[0];
+    on_demand.started();
     let (is_closed, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let wrong_grants = AtomicU32::new(0); // asserted at the end, because a panic would leave the other threads running
     thread::scope(|scope| {
@@ -193,10 +279,16 @@ fn no_thread_gets_a_slot_after_an_idle_endpoint_was_closed() {
                 }
             });
         }
-        for _ in 0..CLOSINGS {
+        for nth in 0..CLOSINGS {
             let (before, _) = on_demand.idled();
-            endpoint.open_slots();
-            while on_demand.idled().0 == before || !endpoint.close_slots_if_idle() {
+            // Half of the times it opens by the end of a suspicion.
+            if nth % 2 == 0 {
+                endpoint.suspect();
+            }
+            let suspicion = on_demand.take_suspicion();
+            on_demand.open();
+            drop(suspicion);
+            while on_demand.idled().0 == before || !on_demand.close_if_idle() {
                 thread::yield_now();
             }
             is_closed.store(true, SeqCst);

@@ -13,7 +13,7 @@ impl SwapDriver {
             DriverCommand::Load(model) => {
                 // Only the first instance, because requests start further ones.
                 if let Some(&id) = self.instances_of(Some(&*model)).first() {
-                    self.instances[id].on_demand.set_refusal(None);
+                    self.instances[id].end_refusal();
                     self.scheduler.on_load(id, &mut self.instances);
                 }
             }
@@ -33,9 +33,7 @@ impl SwapDriver {
                 self.scheduler.on_shutdown();
                 for id in self.instances.ids() {
                     self.instances.end_sleep(id);
-                    let instance = &self.instances[id];
-                    instance.endpoint.close_slots();
-                    instance.on_demand.set_end(EndpointEnd::Killed);
+                    self.instances[id].on_demand.ended(EndpointEnd::Killed);
                     self.scheduler.on_unload(id, true, &mut self.instances);
                 }
             }
@@ -52,20 +50,20 @@ impl SwapDriver {
             let instance = &mut self.instances[id];
             instance.revival = Revival::default();
             instance.is_killed = is_killed;
-            instance.endpoint.close_slots();
+            instance.on_demand.close();
             if is_killed {
                 instance.stopping.cancel(); // if it is being stopped
-                instance.on_demand.set_end(EndpointEnd::Killed);
+                instance.on_demand.ended(EndpointEnd::Killed);
             }
-            refusals.push(instance.on_demand.set_refusal(Some(Refusal::Unloaded)));
+            refusals.push(instance.on_demand.refuse(Refusal::Unloaded));
         }
         router.gate().capacity_changed();
         // The gate has answered the waiters, which would start the model again at once.
         self.look_at_waiters(router);
-        for (&id, before) in ids.iter().zip(refusals) {
+        for (&id, refusal) in ids.iter().zip(refusals) {
             self.instances.end_sleep(id);
-            // The back-off of a failed start goes on.
-            self.instances[id].on_demand.set_refusal(before);
+            // The refusal after a failed start goes on.
+            self.instances[id].on_demand.end_refusal(refusal);
             self.scheduler.on_unload(id, is_killed, &mut self.instances);
         }
         self.instances.has_changed = true; // requests may wait for it again

@@ -62,7 +62,7 @@ impl SwapDriver {
             // A sleeping server must not wake with its old configuration.
             self.instances.end_sleep(id);
             // The new configuration may start, though the old one failed.
-            self.instances[id].on_demand.set_refusal(None);
+            self.instances[id].end_refusal();
             self.instances.has_changed = true;
         }
         self.scheduler

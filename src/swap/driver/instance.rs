@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Uri;
 use tokio::task::JoinHandle;
@@ -55,8 +55,6 @@ pub(super) struct Instance {
     pub(super) stopping: CancellationToken,
     /// `true` if the server may sleep to make room. `false` after an unload, and if its configuration has changed.
     pub(super) may_sleep: bool,
-    /// The time until which a suspect instance is closed, because by then its end may be reported.
-    pub(super) suspect_until: Option<Instant>,
     pub(super) refused: Option<Refused>,
     pub(super) revival: Revival,
 }
@@ -89,7 +87,6 @@ impl Instance {
             is_killed: false,
             stopping: CancellationToken::new(),
             may_sleep: true,
-            suspect_until: None,
             refused: None,
             revival: Revival::default(),
         }
@@ -134,10 +131,10 @@ impl Instance {
         _ = catch_unwind(AssertUnwindSafe(|| server.on_reconfigure(model)));
     }
 
-    /// Lets the endpoint give slots, unless the server has ended or is suspect.
-    pub(super) fn open_slots(&self) {
-        if self.on_demand.end().is_none() && self.suspect_until.is_none() {
-            self.endpoint.open_slots();
+    /// Lets requests wait for the instance again, though its start failed.
+    pub(super) fn end_refusal(&mut self) {
+        if let Some(refusal) = self.refused.as_mut().and_then(|it| it.refusal.take()) {
+            self.on_demand.end_refusal(refusal);
         }
     }
 

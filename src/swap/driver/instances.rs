@@ -178,17 +178,17 @@ impl Effects for Instances {
     }
 
     fn open(&mut self, id: InstanceId) {
-        self[id].open_slots();
+        self[id].on_demand.open();
         self.has_changed = true;
     }
 
     fn close(&mut self, id: InstanceId) {
-        self[id].endpoint.close_slots();
+        self[id].on_demand.close();
         self.has_changed = true;
     }
 
     fn close_if_idle(&mut self, id: InstanceId) -> bool {
-        let is_closed = self[id].endpoint.close_slots_if_idle();
+        let is_closed = self[id].on_demand.close_if_idle();
         self.has_changed |= is_closed;
         is_closed
     }
@@ -210,6 +210,7 @@ impl Effects for Instances {
         // From now on the waiters wait for the load.
         self.has_changed = true;
         let instance = &mut self[target];
+        instance.on_demand.start(instance.status.usual_load());
         instance.status.set_state(ModelState::Loading, None);
         instance.is_asleep = false;
         instance.start += 1; // the swap reports the end of a server that slept

@@ -24,7 +24,6 @@ use tasks::Report;
 
 use super::scheduler::{InstancePhase, Nanos, Scheduler};
 use super::status::StatusTable;
-use super::swapper::InstanceId;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig, Unload};
 use crate::clock::now;
 use crate::endpoints::{Changes, Registry, RoutingRules};
@@ -53,9 +52,6 @@ pub(super) struct RouteUpdate {
 
 /// The shortest time between two looks at the first waiters, which change with each request in overload.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-
-/// The time for which a suspect instance is closed, unless a check finds sooner that it serves, or its end is reported.
-const SUSPICION: Duration = Duration::from_millis(100);
 
 /// The driver of one layer, which owns all instances and servers.
 pub(super) struct SwapDriver {
@@ -154,7 +150,7 @@ impl SwapDriver {
             // First, so that requests that an instance can serve now do not start another one.
             self.tell_gate(router);
             self.look_at_waiters(router);
-            self.look_at_instances(at);
+            self.look_at_instances();
             let now = self.instances.now;
             let is_due = self.scheduler.next_tick().is_some_and(|tick| tick <= now);
             if is_due || self.instances.has_idled() {
@@ -181,38 +177,13 @@ impl SwapDriver {
         }
     }
 
-    fn look_at_instances(&mut self, at: Instant) {
+    fn look_at_instances(&mut self) {
         for id in self.instances.ids() {
             let instance = &mut self.instances[id];
             instance.report_activity();
-            if instance.on_demand.take_suspicion() {
-                let until = at + SUSPICION;
-                instance.suspect_until = Some(until);
-                if let Some(server) = instance.server.clone() {
-                    let reports = self.instances.reports.clone();
-                    // In a task of its own, because a launcher may panic.
-                    let checked = tokio::spawn(async move { server.check().await });
-                    tokio::spawn(async move {
-                        if checked.await.unwrap_or(false) {
-                            _ = reports.send(Report::Serves { id, until });
-                        }
-                    });
-                }
-            } else if instance.suspect_until.is_some_and(|end| end <= at) {
-                self.end_suspicion(id);
+            if let Some(suspicion) = instance.on_demand.take_suspicion() {
+                tokio::spawn(tasks::check(suspicion, instance.server.clone()));
             }
-        }
-    }
-
-    /// Lets a suspect instance give slots again, if the scheduler lets it.
-    fn end_suspicion(&mut self, id: InstanceId) {
-        let instance = &mut self.instances[id];
-        instance.suspect_until = None;
-        // A later request without an answer makes it suspect again.
-        let is_settled = instance.on_demand.settle_suspicion();
-        if is_settled && instance.schedule.is_open {
-            instance.open_slots();
-            self.instances.has_changed = true;
         }
     }
 
@@ -222,7 +193,7 @@ impl SwapDriver {
         let instances = self.instances.iter().flat_map(|(_, it)| {
             let activity = it.activity_interval().map(|interval| now() + interval);
             let refused = it.refused.map(|refused| refused.until);
-            [activity, refused, it.suspect_until, it.revival.due]
+            [activity, refused, it.revival.due]
         });
         tick.into_iter().chain(instances.flatten()).min()
     }

@@ -20,12 +20,6 @@ impl SwapDriver {
             }
             Report::SwapDone { id, result } => self.on_swap_done(id, result, router),
             Report::Exited { id, start, reason } => self.on_exited(id, start, reason),
-            Report::Serves { id, until } => {
-                // A later suspicion has a check of its own.
-                if self.instances[id].suspect_until == Some(until) {
-                    self.end_suspicion(id);
-                }
-            }
             Report::SleepEnded => self.instances.ending_sleeps -= 1,
             Report::Gone { id, start } => {
                 let instance = &mut self.instances[id];
@@ -48,8 +42,7 @@ impl SwapDriver {
             return; // the driver has stopped it, or started another one
         }
         tracing::warn!(model = &*instance.name, reason, "model ended by itself");
-        instance.endpoint.close_slots();
-        instance.on_demand.set_end(EndpointEnd::Crashed);
+        instance.on_demand.ended(EndpointEnd::Crashed);
         if instance.is_asleep {
             instance.server = None;
             instance.is_asleep = false;
@@ -72,6 +65,7 @@ impl SwapDriver {
             self.watch(id, server);
         }
         let instance = &mut self.instances[id];
+        instance.on_demand.stopped();
         instance.is_asleep = asleep.is_some();
         instance.server = asleep;
         let state = match instance.is_asleep {
@@ -95,6 +89,7 @@ impl SwapDriver {
         // A start that was given up did not fail. Reported before the scheduler may begin it again.
         let instance = &self.instances[id];
         if failure.is_some() && instance.abort.is_cancelled() {
+            instance.on_demand.stopped();
             instance.status.set_state(ModelState::Unloaded, None);
         }
         let has_failed = self
@@ -126,7 +121,7 @@ impl SwapDriver {
         }
         self.watch(id, &server);
         let instance = &mut self.instances[id];
-        instance.endpoint.forget_failures();
+        instance.on_demand.started();
         instance.server = Some(server);
         // It may have begun with an earlier configuration.
         instance.reconfigure_server(&instance.model);
@@ -151,14 +146,15 @@ impl SwapDriver {
             .status
             .set_state(ModelState::Failed, Some(error.to_string()));
         instance.revival.due = Some(retry_at);
-        instance
-            .on_demand
-            .set_refusal(Some(Refusal::StartFailed { retry_at }));
+        let refusal = instance.on_demand.refuse(Refusal::StartFailed { retry_at });
+        instance.end_refusal(); // the one before
+        instance.on_demand.stopped(); // after the refusal, so that no request waits in between
         // A fallback that was loaded since the first refusal serves on.
         let since = instance.refused.map_or_else(now, |refused| refused.since);
         instance.refused = Some(Refused {
             since,
             until: retry_at,
+            refusal: Some(refusal),
             is_over: false,
         });
         router.gate().capacity_changed();
@@ -168,8 +164,6 @@ impl SwapDriver {
     fn watch(&mut self, id: InstanceId, server: &Arc<dyn ModelServer>) {
         let instance = &mut self.instances[id];
         instance.start += 1;
-        instance.on_demand.set_started();
-        instance.suspect_until = None;
         instance.told = Default::default();
         let (start, server) = (instance.start, Arc::clone(server));
         let reports = self.instances.reports.clone();

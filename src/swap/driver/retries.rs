@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::SwapDriver;
+use crate::endpoints::on_demand::RefusalId;
 use crate::route::{RouteHandle, RoutingConfig};
 use crate::swap::scheduler::{BACKOFF, InstancePhase};
 use crate::swap::swapper::InstanceId;
@@ -16,11 +17,13 @@ const FALLBACK: Duration = Duration::from_nanos(BACKOFF.1);
 /// A time beyond the end of the load, which is an event by itself.
 const LATER: Duration = Duration::from_secs(60);
 
-/// The refusal of an instance because its start failed.
+/// The refusal of requests for an instance because its start failed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Refused {
     pub(super) since: Instant,
     pub(super) until: Instant,
+    /// The refusal, until an operator loads the instance or changes its configuration.
+    pub(super) refusal: Option<RefusalId>,
     /// `true` once the instance may be tried again, so that only a fallback prolongs the refusal.
     pub(super) is_over: bool,
 }
@@ -82,10 +85,11 @@ impl SwapDriver {
                 let until = self.until_fallback_served(id, refused.since, at, router);
                 refused.until = until.unwrap_or(at);
             }
-            let is_refused = refused.until > at;
-            self.instances[id].refused = is_refused.then_some(refused);
-            if !is_refused {
-                self.instances[id].on_demand.set_refusal(None);
+            let instance = &mut self.instances[id];
+            instance.refused = Some(refused);
+            if refused.until <= at {
+                instance.end_refusal();
+                instance.refused = None;
                 self.instances.has_changed = true;
             }
         }

@@ -1,14 +1,16 @@
 //! The tasks that start, check and stop models, and that report their end to the driver.
 
+use std::future::pending;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::Uri;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::endpoints::on_demand::Suspicion;
 use crate::swap::swapper::InstanceId;
 use crate::swap::{Launch, Launcher, ModelServer, StartError};
 
@@ -34,8 +36,6 @@ pub(super) enum Report {
     },
     /// The rest of a server that ended by itself has ended, and its memory is free.
     Gone { id: InstanceId, start: u64 },
-    /// An instance that was suspect until then serves requests.
-    Serves { id: InstanceId, until: Instant },
     /// A server that slept has ended.
     SleepEnded,
 }
@@ -187,4 +187,23 @@ async fn start(
     // The launcher may set a cleanup that knows better.
     launch.cleanup.set(async move { sleep(settle).await });
     launcher.start(launch).await.map(started)
+}
+
+/// The time for which a suspect instance is closed, unless a check finds sooner that it serves, or its end is reported.
+const SUSPICION: Duration = Duration::from_millis(100);
+
+/// Holds a suspicion until a check finds that the server serves, or until its end would have been reported.
+pub(super) async fn check(suspicion: Suspicion, server: Option<Arc<dyn ModelServer>>) {
+    let serves = async {
+        let Some(server) = server else {
+            return pending().await;
+        };
+        // In a task of its own, because a launcher may panic.
+        let checked = tokio::spawn(async move { server.check().await });
+        if !checked.await.unwrap_or(false) {
+            pending::<()>().await;
+        }
+    };
+    _ = timeout(SUSPICION, serves).await;
+    drop(suspicion);
 }
