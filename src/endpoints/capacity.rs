@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use super::config::RoutingConfig;
 use super::endpoint_ref::GateNotice;
 use super::endpoint_word::{HealthChange, ProbeId};
-use super::on_demand::{DemandNotifier, OnDemand};
+use super::on_demand::{Launchers, OnDemand};
 use super::requirements::TokenBounds;
 use super::table::RoutingTable;
 use super::{Decision, EndpointRef, Lane, Registry, Requirements, RouteError, RoutingRules};
@@ -46,7 +46,7 @@ pub struct Endpoints {
     pub(super) probe_abandoned: AtomicBool,
     /// The link from the endpoints to the gate in front of them.
     pub(crate) gate_notice: GateNotice,
-    pub(super) demand_notifier: DemandNotifier,
+    pub(super) launchers: Launchers,
 }
 
 impl Endpoints {
@@ -132,7 +132,7 @@ impl Endpoints {
         if endpoint.state().word.release() == 0
             && let Some(on_demand) = endpoint.on_demand()
         {
-            self.demand_notifier.on_idle(on_demand);
+            on_demand.on_idle();
         }
     }
 
@@ -254,7 +254,7 @@ impl Capacity for Endpoints {
     }
 
     fn on_demand(&self) -> Option<&dyn OnDemandCapacity<EndpointLease>> {
-        self.demand_notifier.is_on().then_some(self)
+        self.launchers.is_on().then_some(self)
     }
 }
 
@@ -267,12 +267,12 @@ impl OnDemandCapacity<EndpointLease> for Endpoints {
     }
 
     fn on_lane_heads_changed(&self) {
-        self.demand_notifier.on_lane_heads_changed();
+        self.launchers.notify();
     }
 
     fn on_overtake(&self, lease: &EndpointLease, level: Priority) {
         if let Some(on_demand) = lease.endpoint().on_demand() {
-            self.demand_notifier.on_overtake(on_demand, level);
+            on_demand.on_overtake(level);
         }
     }
 }

@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 
 use super::endpoint_ref::GateNotice;
 use super::endpoint_word::HealthFlags;
+use super::on_demand::Launchers;
 use super::table::RoutingTable;
 use super::{Endpoint, EndpointRef, Endpoints, Registry, RoutingRules};
 use crate::admit::PoolId;
@@ -55,7 +56,7 @@ impl Endpoints {
             leases_slots: AtomicBool::new(false),
             probe_abandoned: AtomicBool::new(false),
             gate_notice: GateNotice::default(),
-            demand_notifier: Default::default(),
+            launchers: Launchers::default(),
         };
         let Ok(_) = endpoints.change(|_| Ok::<_, Infallible>((registry, None)));
         endpoints

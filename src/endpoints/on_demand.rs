@@ -1,18 +1,19 @@
 //! Endpoints that are started when requests wait for them. A stopped endpoint keeps its slots, so its requests wait as for a
-//! busy one. [`DemandNotifier`] notifies the launcher, which reports by [`OnDemand`] why an endpoint can't be waited for.
+//! busy one. A [`LauncherSignal`] wakes the launcher, which reports by [`OnDemand`] what it does with an endpoint.
 
 mod client_wait;
+mod launcher_signal;
 mod life;
 mod loading;
 
 use std::fmt;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::latency::CoarseInstant;
 use super::{EndpointRef, Endpoints, Model, RouteError};
@@ -20,6 +21,8 @@ use crate::admit::{Priority, SlotState};
 use crate::gate;
 pub(crate) use client_wait::ClientWait;
 use client_wait::ClientWaits;
+pub(crate) use launcher_signal::LauncherSignal;
+pub(super) use launcher_signal::Launchers;
 use life::EndpointLife;
 pub(crate) use life::{EndpointEnd, RefusalId, Suspicion, SuspicionSettled};
 pub use loading::LoadProgress;
@@ -33,8 +36,7 @@ pub(crate) struct OnDemand(Arc<OnDemandState>);
 struct OnDemandState {
     /// The states, with their lock. Requests wait for its changes.
     life: watch::Sender<EndpointLife>,
-    /// A notifier of the launcher, for when the endpoint becomes suspect.
-    notify: Arc<Notify>,
+    launcher: Arc<LauncherSignal>,
     /// The number of times that the endpoint became idle, and the bit [`AWAITED`].
     idled: AtomicU64,
     /// The time of the last end of a request: a [`CoarseInstant`].
@@ -71,12 +73,17 @@ pub(crate) enum Refusal {
 }
 
 impl OnDemand {
-    /// Returns the state of a new endpoint. `notify` is notified when the endpoint becomes suspect.
-    pub(crate) fn new(notify: &Arc<Notify>) -> Self {
+    /// Returns the state of a new endpoint of this launcher.
+    pub(crate) fn new(launcher: &Arc<LauncherSignal>) -> Self {
         Self(Arc::new(OnDemandState {
-            notify: Arc::clone(notify),
+            launcher: Arc::clone(launcher),
             ..OnDemandState::default()
         }))
+    }
+
+    /// Returns `true` if this launcher starts the endpoint.
+    pub(crate) fn is_of(&self, launcher: &Arc<LauncherSignal>) -> bool {
+        Arc::ptr_eq(&self.0.launcher, launcher)
     }
 
     pub(super) fn is_refused(&self) -> bool {
@@ -122,11 +129,22 @@ impl OnDemand {
         }
     }
 
-    /// Counts that the endpoint became idle. Returns `true` if the launcher waits for that.
-    // One word for both: either this sees the bit, or the launcher sees the count.
+    /// Counts that the endpoint became idle, and wakes the launcher if it waits for that.
     #[inline]
-    fn on_idle(&self) -> bool {
-        self.0.idled.fetch_add(1, SeqCst) & AWAITED != 0
+    pub(super) fn on_idle(&self) {
+        // One word for both: either this sees the bit, or the launcher sees the count.
+        if self.0.idled.fetch_add(1, SeqCst) & AWAITED != 0 {
+            self.0.launcher.notify();
+        }
+    }
+
+    /// Records a request of this level that got a slot as it arrived, if a more urgent one waits.
+    pub(super) fn on_overtake(&self, level: Priority) {
+        if self.0.launcher.is_overtaken_by(level) {
+            let overtake = Arc::new((level, gate::now()));
+            self.0.overtake.store(Some(overtake));
+            self.0.launcher.notify();
+        }
     }
 
     fn await_idleness(&self, is_awaited: bool) {
@@ -157,63 +175,6 @@ impl PartialEq for OnDemand {
 }
 
 impl Eq for OnDemand {}
-
-/// Notifies the launcher when requests wait for other endpoints than before, and when an endpoint becomes idle.
-#[derive(Debug)]
-pub(super) struct DemandNotifier {
-    /// `true` once a launcher [watches](Endpoints::watch_demand).
-    is_on: AtomicBool,
-    /// The level of the most urgent request that waits for a stopped endpoint, or else the lowest level.
-    most_urgent: AtomicU8,
-    notify: Arc<Notify>,
-}
-
-impl Default for DemandNotifier {
-    fn default() -> Self {
-        Self {
-            is_on: AtomicBool::default(),
-            most_urgent: AtomicU8::new(u8::MAX),
-            notify: Arc::default(),
-        }
-    }
-}
-
-impl DemandNotifier {
-    /// Returns `true` if endpoints are started on demand.
-    #[inline]
-    pub(super) fn is_on(&self) -> bool {
-        self.is_on.load(SeqCst)
-    }
-
-    /// Notifies the launcher that requests may wait for other endpoints than before.
-    pub(super) fn on_lane_heads_changed(&self) {
-        self.notify.notify_one();
-    }
-
-    /// Records a request of this level that got a slot as it arrived, if a more urgent one waits.
-    pub(super) fn on_overtake(&self, on_demand: &OnDemand, level: Priority) {
-        if level.0 > self.most_urgent.load(SeqCst) {
-            let overtake = Arc::new((level, gate::now()));
-            on_demand.0.overtake.store(Some(overtake));
-            self.notify.notify_one();
-        }
-    }
-
-    /// Records that an endpoint on demand became idle.
-    #[inline]
-    pub(super) fn on_idle(&self, on_demand: &OnDemand) {
-        if on_demand.on_idle() {
-            self.notify.notify_one();
-        }
-    }
-}
-
-impl Drop for DemandNotifier {
-    /// Wakes the launcher, which ends with its router.
-    fn drop(&mut self) {
-        self.notify.notify_one();
-    }
-}
 
 impl EndpointRef {
     /// Returns the state that the endpoint shares with its launcher, if it is started on demand.
@@ -253,28 +214,21 @@ impl EndpointRef {
 }
 
 impl Endpoints {
-    /// Returns the notifier of the launcher. It is notified when requests wait for other endpoints than before, and when an
-    /// endpoint becomes idle, if that is [awaited](Self::await_idleness).
-    pub(crate) fn watch_demand(&self) -> Arc<Notify> {
-        self.demand_notifier.is_on.store(true, SeqCst);
-        Arc::clone(&self.demand_notifier.notify)
+    /// Adds a launcher. It is notified when requests wait for other endpoints than before, and when one of its endpoints becomes
+    /// idle, if that is [awaited](Self::await_idleness).
+    pub(crate) fn add_launcher(&self, launcher: &Arc<LauncherSignal>) {
+        self.launchers.add(launcher);
     }
 
-    /// Sets whether the launcher is notified when an endpoint becomes idle. The caller has to look again afterwards, at those
-    /// that became idle just before.
-    pub(crate) fn await_idleness(&self, is_awaited: bool) {
+    /// Sets whether a launcher is notified when one of its endpoints becomes idle. The caller has to look again afterwards, at
+    /// those that became idle just before.
+    pub(crate) fn await_idleness(&self, launcher: &Arc<LauncherSignal>, is_awaited: bool) {
         let table = self.table.load();
         let endpoints = table.endpoints.iter().chain(&table.leaving);
         endpoints
             .filter_map(EndpointRef::on_demand)
+            .filter(|on_demand| on_demand.is_of(launcher))
             .for_each(|on_demand| on_demand.await_idleness(is_awaited));
-    }
-
-    /// Sets the level of the most urgent request that waits for a stopped endpoint. The launcher is notified when a less
-    /// urgent request gets a slot of another endpoint.
-    pub(crate) fn await_overtakes(&self, most_urgent: Option<Priority>) {
-        let level = most_urgent.map_or(u8::MAX, |level| level.0); // above which there is none
-        self.demand_notifier.most_urgent.store(level, SeqCst);
     }
 
     /// Returns the pools that could serve a lane, in the registry's order.
@@ -360,14 +314,15 @@ mod tests {
 
     #[test]
     fn idleness_that_is_awaited_is_notified_with_the_last_end() {
-        let on_demand = OnDemand::default();
+        let [launcher, other] = [(); 2].map(|()| Arc::new(LauncherSignal::default()));
+        let on_demand = OnDemand::new(&launcher);
         let endpoints = started(&on_demand);
         endpoints.endpoints()[0].set_limit(2);
         let demand = endpoints.demand(&Requirements::new("m"));
-        let notify = endpoints.watch_demand();
-        let is_notified = || notify.notified().now_or_never().is_some();
+        let is_notified = || launcher.notified().now_or_never().is_some();
         for is_awaited in [false, true, false] {
-            endpoints.await_idleness(is_awaited);
+            endpoints.await_idleness(&launcher, is_awaited);
+            endpoints.await_idleness(&other, !is_awaited);
             let [first, last] = [(); 2].map(|()| endpoints.try_lease(&demand).unwrap());
             endpoints.release(first);
             assert!(!is_notified());

@@ -221,7 +221,7 @@ impl OnDemand {
     /// Records a request without an answer.
     fn suspect(&self) {
         self.change(EndpointLife::suspect);
-        self.0.notify.notify_one();
+        self.0.launcher.notify();
     }
 
     /// Changes the states, and closes or opens the endpoint as they are then.
@@ -311,7 +311,7 @@ impl EndpointRef {
             Ok(nth) => nth,
             Err(end) => return Some(end),
         };
-        on_demand.0.notify.notify_one();
+        on_demand.0.launcher.notify();
         let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= nth);
         _ = timeout(SETTLED_WITHIN, settled).await;
         on_demand.0.life.borrow().end_since(starts)

@@ -91,11 +91,12 @@ impl SwapDriver {
             .collect();
         match routes {
             Some(routes) => {
-                let report = router.replace_all(routes.registry, routes.rules, endpoints);
+                let report =
+                    router.replace_all(routes.registry, routes.rules, &self.signal, endpoints);
                 Some((routes.changes, report))
             }
             None => {
-                router.change_on_demand(|all| *all = endpoints);
+                router.change_on_demand(&self.signal, |all| *all = endpoints);
                 None
             }
         }
@@ -105,7 +106,7 @@ impl SwapDriver {
     fn endpoint(&self, name: &str, model: &SwapModel) -> Endpoint {
         let known = self.named(name).map(|id| &self.instances[id]);
         let on_demand = known.map(|it| it.on_demand.clone());
-        let on_demand = on_demand.unwrap_or_else(|| OnDemand::new(&self.demand));
+        let on_demand = on_demand.unwrap_or_else(|| OnDemand::new(&self.signal));
         let mut endpoint = on_demand::endpoint(name, &model.model, model.concurrency, on_demand);
         endpoint.ignores_websockets = model.ignore_websockets;
         endpoint.shows_load = model.loading_state == Some(LoadingState::Reasoning);

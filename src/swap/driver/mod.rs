@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use instances::Instances;
 use tasks::Report;
@@ -26,6 +26,7 @@ use super::scheduler::{InstancePhase, Nanos, Scheduler};
 use super::status::StatusTable;
 use super::{InvalidSwap, Launcher, StartError, SwapConfig, Unload};
 use crate::clock::now;
+use crate::endpoints::on_demand::LauncherSignal;
 use crate::endpoints::{Changes, Registry, RoutingRules};
 use crate::route::RouteHandle;
 use crate::route::on_demand::WeakRouter;
@@ -58,7 +59,7 @@ pub(super) struct SwapDriver {
     router: WeakRouter,
     instances: Instances,
     scheduler: Scheduler,
-    demand: Arc<Notify>,
+    signal: Arc<LauncherSignal>,
     reports: UnboundedReceiver<Report>,
     commands: UnboundedReceiver<DriverCommand>,
     /// The time of the last look at the waiters.
@@ -88,11 +89,13 @@ impl SwapDriver {
         let mut instances = Instances::new(status, launcher, reporter);
         let settings = configure::settings(config, &instances);
         let scheduler = Scheduler::new(settings, config.swapper_of(&[])?, &mut instances);
+        let signal = Arc::new(LauncherSignal::default());
+        router.gate().capacity().add_launcher(&signal);
         let mut driver = Self {
             router: router.downgrade(),
             instances,
             scheduler,
-            demand: router.gate().capacity().watch_demand(),
+            signal,
             reports,
             commands,
             looked: now(),
@@ -126,7 +129,7 @@ impl SwapDriver {
         let may_look = self.looked + LOOK_INTERVAL;
         let demand = async {
             tokio::time::sleep_until(may_look.into()).await;
-            self.demand.notified().await;
+            self.signal.notified().await;
         };
         tokio::select! {
             // Reports first, because they tell which instances run.
@@ -157,7 +160,8 @@ impl SwapDriver {
                 self.scheduler.decide(&mut self.instances);
             }
             let is_awaited = self.scheduler.awaits_idleness(&self.instances);
-            router.gate().capacity().await_idleness(is_awaited);
+            let endpoints = router.gate().capacity();
+            endpoints.await_idleness(&self.signal, is_awaited);
             // A request that ended before that call did not notify this task.
             if !is_awaited || !self.instances.has_idled() {
                 break;

@@ -107,7 +107,7 @@ impl SwapDriver {
         let url = instance.url_as(&instance.model);
         tracing::info!(model = &*instance.name, %url, "model is loaded");
         if *instance.endpoint.url() != url {
-            router.change_on_demand(|endpoints| {
+            router.change_on_demand(&self.signal, |endpoints| {
                 let endpoint = endpoints.iter_mut().find(|it| *it.name == *instance.name);
                 if let Some(endpoint) = endpoint {
                     endpoint.url = url.clone();

@@ -24,11 +24,11 @@ impl SwapDriver {
                 self.scheduler.on_head(id, head, &mut self.instances);
             }
         }
-        self.look_at_overtakes(router);
+        self.look_at_overtakes();
     }
 
     /// Tells the scheduler which instances served a request that overtook a more urgent one.
-    fn look_at_overtakes(&mut self, router: &RouteHandle) {
+    fn look_at_overtakes(&mut self) {
         let mut most_urgent: Option<u8> = None;
         for id in self.instances.ids() {
             let instance = &self.instances[id];
@@ -43,8 +43,7 @@ impl SwapDriver {
                     .on_overtake(id, overtake, &mut self.instances);
             }
         }
-        let endpoints = router.gate().capacity();
-        endpoints.await_overtakes(most_urgent.map(Priority));
+        self.signal.await_overtakes(most_urgent.map(Priority));
     }
 
     /// Returns the first waiter of each instance: the most urgent one of the lanes that it can serve.
