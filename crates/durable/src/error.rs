@@ -35,6 +35,9 @@ pub enum StoreError {
         /// The time that the replicas had to confirm the request.
         within: Duration,
     },
+    /// The store does not offer this operation.
+    #[error("the store does not offer `{0}`")]
+    Unsupported(&'static str),
     /// The store can't be reached or has failed, as the text says in detail. The call may or may not have taken effect,
     /// so a caller repeats it.
     #[error("the store is unavailable: {0}")]

@@ -65,6 +65,15 @@ impl RequestStatus {
             Self::Succeeded | Self::Failed | Self::Canceled | Self::Aborted
         )
     }
+
+    pub(crate) fn is_running(self) -> bool {
+        matches!(self, Self::Starting | Self::Processing)
+    }
+
+    /// Returns `true` if the request has ended by its caller or at its deadline.
+    pub(crate) fn is_withdrawn(self) -> bool {
+        matches!(self, Self::Canceled | Self::Aborted)
+    }
 }
 
 impl fmt::Display for RequestStatus {

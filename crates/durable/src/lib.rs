@@ -53,6 +53,7 @@
 //! it fails if its worker dies. With [`OnCrash::Retry`] it is started again, up to a number of attempts, so the inner
 //! service may see it several times.
 
+mod abilities;
 mod config;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -71,10 +72,13 @@ mod request;
 mod storage_quota;
 mod store;
 mod store_health;
+#[cfg(test)]
+mod stub;
 pub mod webhooks;
 mod wire;
 mod worker;
 
+pub use abilities::{Drain, KeyValues, Operate, Streams, Webhooks};
 pub use config::{InvalidStoreConfig, OnCrash, StoreConfig};
 pub use drain::DrainStore;
 pub use duration::parse_duration;

@@ -21,12 +21,14 @@ impl ToRejection for StoreError {
             ),
             Self::StorageFull(_) => (unavailable, "storage_full", 10),
             Self::NotReplicated { .. } => (unavailable, "not_replicated", 1),
+            Self::Unsupported(_) => (StatusCode::NOT_IMPLEMENTED, "not_supported", 0),
             Self::Unavailable(_) => (unavailable, "store_unavailable", 1),
         };
         let message = match self {
             // The details, such as the address of a server, belong only in the operator's log.
             Self::StorageFull(_) => "the storage of requests is full".to_owned(),
             Self::Unavailable(_) => "the store of requests is unavailable".to_owned(),
+            Self::Unsupported(_) => "the store of requests has no such operation".to_owned(),
             other => other.to_string(),
         };
         let rejection = Rejection::new(status, code, message);
@@ -194,6 +196,7 @@ mod tests {
                 422,
                 "idempotency_key_reused",
             ),
+            (StoreError::Unsupported("secret"), 501, "not_supported"),
             (
                 StoreError::StorageFull("/secret".into()),
                 503,
@@ -216,7 +219,11 @@ mod tests {
             let rejection = error.to_rejection();
             assert_eq!(rejection.status(), status);
             assert_eq!(rejection.code(), code);
-            assert_eq!(rejection.retry_after().is_some(), status != 422, "{code}");
+            assert_eq!(
+                rejection.retry_after().is_some(),
+                ![422, 501].contains(&status),
+                "{code}"
+            );
             assert!(!rejection.message().contains("secret"), "{code}");
         }
     }

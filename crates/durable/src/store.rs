@@ -1,15 +1,16 @@
 //! The interface of all stores, which fronts and workers use.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Weak;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio::time::sleep;
 
 use super::{
-    Fetched, Lease, Listing, NewRequest, Outcome, Page, QueueDepth, QueueTotal, RequestId,
-    RequestInfo, Stop, StoreError,
+    Drain, Fetched, KeyValues, Lease, NewRequest, Operate, Outcome, RequestId, RequestInfo, Stop,
+    StoreError, Streams, Webhooks,
 };
 
 /// The future of an operation of a [`Store`].
@@ -20,6 +21,11 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// Any operation may be repeated, and its future may be dropped at any time. The operation has then happened either
 /// completely or not at all. After an operation has returned `Ok`, its effect is stored. Each request ends exactly
 /// once, because the store keeps only the first outcome, cancellation or deadline that is recorded for it.
+///
+/// A store has to have the eight operations without a default. The waits have defaults that [poll](Self::poll_interval), which
+/// are right and slow; a store with notifications overrides them. What a store can do beside is in traits of its own:
+/// [`Streams`], [`Operate`], [`Webhooks`], [`KeyValues`] and [`Drain`]. A store that has one returns it from the method of that
+/// name. Their operations are also methods of `dyn Store`, and return [`StoreError::Unsupported`] if the store lacks them.
 ///
 /// An open store maintains itself. It renews the leases that it has granted, takes leases from silent workers, and ends
 /// requests at their deadlines. It also forgets requests that ended longer ago than the
@@ -41,22 +47,8 @@ pub trait Store: Send + Sync + 'static {
     /// the same step in which it is stored. The default does nothing, so each request is [fetched](Self::fetch).
     fn register_worker(&self, _worker: Weak<dyn IdleWorker>) {}
 
-    /// Returns the stored request with the same identifier, or with the same idempotency key and fingerprint. The given
-    /// request itself is not stored.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if another request has the idempotency key.
-    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>>;
-
     /// Returns the description of a request, or `None` if it is unknown or forgotten.
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
-
-    /// Returns the position of a waiting request in its queue, where 1 is the next one.
-    fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>>;
-
-    /// Returns the request itself, in the form in which it was stored.
-    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>>;
 
     /// Returns the response of a request, in the form in which its worker stored it.
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>>;
@@ -83,27 +75,31 @@ pub trait Store: Send + Sync + 'static {
     /// The store returns the request if it has it at hand. After `None`, the caller [reads](Self::get) the request
     /// instead. A caller that stores a request may begin this wait before. The store can then keep the request at hand,
     /// which spares another read.
-    fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>>;
+    fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
+        Box::pin(async move {
+            loop {
+                match self.get(id).await? {
+                    Some(info) if !info.status.has_ended() => sleep(self.poll_interval()).await,
+                    found => return Ok(found.map(Found::from)),
+                }
+            }
+        })
+    }
 
     /// Cancels a request that has not ended, and returns its state after that, or `None` if it is unknown.
     fn cancel(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
-
-    /// Puts a failed request back into its queue, and returns its state after that.
-    ///
-    /// The attempts count from 0 again, and the deadline is removed. The request counts towards the limits of
-    /// [`StoreConfig`](super::StoreConfig) again, but a full store puts it back all the same: the limits are for new
-    /// requests, and an operator's retry has to work while these pile up. A request in any other state is returned
-    /// unchanged.
-    fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>>;
-
-    /// Returns one page of the requests that match a listing.
-    fn list(&self, listing: Listing) -> StoreFuture<'_, Page>;
 
     /// Returns the head of each queue that has a request which may begin.
     fn backlog(&self) -> StoreFuture<'_, Backlog>;
 
     /// Waits until the backlog may have changed since the given [`Backlog::version`], and returns the change.
-    fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange>;
+    fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange> {
+        _ = version;
+        Box::pin(async move {
+            sleep(self.poll_interval()).await;
+            Ok(BacklogChange::Any)
+        })
+    }
 
     /// Takes up to `max` requests that may begin from a queue, the most urgent first, for a worker that runs them at
     /// once.
@@ -113,62 +109,41 @@ pub trait Store: Send + Sync + 'static {
     fn called(&self, lease: &Lease) -> StoreFuture<'_, ()>;
 
     /// Waits until the attempt has to stop, and returns the reason.
-    fn stopped(&self, lease: &Lease) -> StoreFuture<'_, Stop>;
+    fn stopped(&self, lease: &Lease) -> StoreFuture<'_, Stop> {
+        let lease = lease.clone();
+        Box::pin(async move {
+            loop {
+                match self.get(lease.id()).await? {
+                    Some(info) if info.status.is_withdrawn() => return Ok(Stop::Canceled),
+                    Some(info) if info.attempts == lease.attempt() && info.status.is_running() => {
+                        sleep(self.poll_interval()).await;
+                    }
+                    _ => return Ok(Stop::Lost),
+                }
+            }
+        })
+    }
+
+    /// Returns the time between two looks of the waits that a store does not override. The default is 250 ms.
+    fn poll_interval(&self) -> Duration {
+        Duration::from_millis(250)
+    }
 
     /// Records the outcome of an attempt.
     ///
     /// Returns `false` if the outcome is ignored, because the lease was taken away or the request had ended before.
     fn finish(&self, lease: Lease, outcome: Outcome) -> StoreFuture<'_, bool>;
 
-    /// Adds a piece to a response in progress, for callers that read it as a stream.
-    fn append(&self, lease: &Lease, data: Bytes) -> StoreFuture<'_, ()>;
-
-    /// Waits until a response has pieces with numbers above `after` or the request has ended, and returns those pieces.
-    ///
-    /// The first piece of a response has the number 1. A store may return only the first of many pieces, so that they fit
-    /// into memory. Returns `None` if the request is unknown.
-    fn chunks(&self, id: RequestId, after: u64) -> StoreFuture<'_, Option<Chunks>>;
-
-    /// Begins a pause, during which workers can't take the requests of its scope. It replaces a pause of the same
-    /// scope.
-    fn pause(&self, pause: Pause) -> StoreFuture<'_, ()>;
-
-    /// Ends the pause of a scope. Returns `false` if the scope was not paused.
-    fn resume(&self, scope: PauseScope) -> StoreFuture<'_, bool>;
-
-    /// Returns all pauses that are in force.
-    fn pauses(&self) -> StoreFuture<'_, Vec<Pause>>;
-
-    /// Returns the depth of each level of each queue that holds at least one request.
-    fn depths(&self) -> StoreFuture<'_, Vec<QueueDepth>>;
-
-    /// Returns the totals of each queue. A store for one process counts from its opening, and a shared store counts for
-    /// all processes since its first use.
-    fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>>;
-
-    /// Takes up to `max` webhooks that are due. Each becomes due again a minute later, unless it is
-    /// [settled](Self::settle_webhook) before.
-    fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>>;
-
-    /// Settles a webhook for good, or makes it due again after the time in `again`. If the request has been retried more than
-    /// `retries` times since, its webhook is that of another end and stays as it is.
-    fn settle_webhook(
-        &self,
-        id: RequestId,
-        retries: u32,
-        again: Option<Duration>,
-    ) -> StoreFuture<'_, ()>;
-
     /// Returns the bytes that requests of a tenant and their responses take, which have not been forgotten. A store may
     /// underestimate them. The default returns 0.
     fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
         _ = tenant;
-        Box::pin(std::future::ready(Ok(0)))
+        Box::pin(ready(Ok(0)))
     }
 
     /// Returns the bytes that the store has left for new data, or `None` if it does not know. The default returns `None`.
     fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(std::future::ready(Ok(None)))
+        Box::pin(ready(Ok(None)))
     }
 
     /// Returns the time of the store's clock. Components on top of a store measure with it what has to last across
@@ -184,30 +159,38 @@ pub trait Store: Send + Sync + 'static {
         time
     }
 
-    /// Stores a value under a key and replaces its former value. Components on top of a store use it, such as files and
-    /// batches.
-    fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()>;
-
-    /// Returns the value of a key, or `None` for an unknown key.
-    fn value(&self, key: &str) -> StoreFuture<'_, Option<Bytes>>;
-
-    /// Removes a key with its value. Returns `false` if the key was unknown.
-    fn remove(&self, key: &str) -> StoreFuture<'_, bool>;
-
-    /// Returns up to `max` keys with their values, in the byte order of the keys. The keys begin with `prefix` and come
-    /// after `after`. A store may return fewer than there are, so that they fit into memory, but at least one of them.
-    fn values(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        max: usize,
-    ) -> StoreFuture<'_, Vec<(String, Bytes)>>;
-
     /// Closes the store, which then stops maintaining itself.
     ///
     /// Requests that a worker has taken without calling the inner service go back into their queues. Other operations
-    /// must not follow.
-    fn close(&self) -> StoreFuture<'_, ()>;
+    /// must not follow. The default does nothing.
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
+
+    /// Returns the streams of responses, if the store has them. The default has none.
+    fn streams(&self) -> Option<&dyn Streams> {
+        None
+    }
+
+    /// Returns the operations for operators, if the store has them. The default has none.
+    fn operate(&self) -> Option<&dyn Operate> {
+        None
+    }
+
+    /// Returns the webhooks of requests, if the store has them. The default has none.
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        None
+    }
+
+    /// Returns the values under keys, if the store has them. The default has none.
+    fn key_values(&self) -> Option<&dyn KeyValues> {
+        None
+    }
+
+    /// Returns what another store needs that takes the place of this one, if the store has it. The default has none.
+    fn drain(&self) -> Option<&dyn Drain> {
+        None
+    }
 }
 
 /// A worker as a [`Store`] sees it, while it stores a request: a source of free places.

@@ -14,9 +14,10 @@ use super::shared::{Change, Shared};
 use super::state::{Pieces, Started, State};
 use super::write::Write;
 use tower_triage_durable::{
-    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
-    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
-    RequestStatus, ResponsePart, Stop, Store, StoreError, StoreFuture,
+    Backlog, BacklogChange, Chunks, Drain, DueWebhook, Enqueued, Fetched, Found, KeyValues, Lease,
+    Listing, NewRequest, Operate, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal,
+    RequestId, RequestInfo, RequestStatus, ResponsePart, Stop, Store, StoreError, StoreFuture,
+    Streams, Webhooks,
 };
 
 impl Store for EmbeddedStore {
@@ -29,34 +30,10 @@ impl Store for EmbeddedStore {
         Box::pin(async move { Ok(shared.clock.shown(shared.grow(store).await?)) })
     }
 
-    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
-        let request = request.clone();
-        let known = move |change: &mut Change<'_>| {
-            let (archive, now) = (change.archive, change.now);
-            change.state.known(&request, archive, now)
-        };
-        Box::pin(async move { Ok(self.shared.clock.shown(self.shared.change(known).await?)) })
-    }
-
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         Box::pin(async move {
             let found = self.find(id, move |state| state.get(id), |stored| stored.info());
             Ok(self.shared.clock.shown(found.await?))
-        })
-    }
-
-    fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(self.shared.read(move |state, _| state.position(id)))
-    }
-
-    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(async move {
-            let place = self.find(id, |state| state.place(id), |stored| stored.place());
-            let Some((segment, seq)) = place.await? else {
-                return Ok(None);
-            };
-            let body = self.shared.load(move |archive| archive.body(segment, seq));
-            body.await
         })
     }
 
@@ -87,23 +64,6 @@ impl Store for EmbeddedStore {
             change.state.cancel(id, archive, now)
         };
         Box::pin(async move { Ok(shared.clock.shown(shared.change(cancel).await?)) })
-    }
-
-    fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
-        let shared = &self.shared;
-        let retry = move |change: &mut Change<'_>| {
-            let (archive, now) = (change.archive, change.now);
-            change.state.retry(id, archive, now)
-        };
-        Box::pin(async move { Ok(shared.clock.shown(shared.change(retry).await?)) })
-    }
-
-    fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
-        Box::pin(async move {
-            let mut page = self.list(listing).await?;
-            page.requests = self.shared.clock.shown(page.requests);
-            Ok(page)
-        })
     }
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
@@ -169,6 +129,64 @@ impl Store for EmbeddedStore {
         Box::pin(shared.change(move |change| Ok(change.state.finish(&lease, outcome, change.now))))
     }
 
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        let tenant = tenant.to_vec();
+        Box::pin(
+            self.shared
+                .read(move |state, _| state.stored_bytes(&tenant)),
+        )
+    }
+
+    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(self.shared.load(|archive| archive.free_bytes()))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.shared.clock.now().to_system()
+    }
+
+    fn system_time(&self, time: SystemTime) -> SystemTime {
+        self.shared.clock.shown(time)
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let closed = self.shared.change(|change| {
+                change.state.give_back_starting(change.now);
+                Ok(())
+            });
+            let closed = closed.await;
+            self.shared.stop();
+            let shared = Arc::clone(&self.shared);
+            // Joining waits for the disk, so it runs on a blocking thread.
+            let joined = tokio::task::spawn_blocking(move || shared.join()).await;
+            joined.map_err(|why| StoreError::Unavailable(why.to_string()))?;
+            closed
+        })
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        Some(self)
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        Some(self)
+    }
+
+    fn key_values(&self) -> Option<&dyn KeyValues> {
+        Some(self)
+    }
+
+    fn drain(&self) -> Option<&dyn Drain> {
+        Some(self)
+    }
+}
+
+impl Streams for EmbeddedStore {
     fn append(&self, lease: &Lease, data: Bytes) -> StoreFuture<'_, ()> {
         let (shared, lease) = (&self.shared, lease.clone());
         Box::pin(shared.grow(move |change| {
@@ -212,6 +230,29 @@ impl Store for EmbeddedStore {
             Ok(Some(chunks))
         })
     }
+}
+
+impl Operate for EmbeddedStore {
+    fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(self.shared.read(move |state, _| state.position(id)))
+    }
+
+    fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
+        let shared = &self.shared;
+        let retry = move |change: &mut Change<'_>| {
+            let (archive, now) = (change.archive, change.now);
+            change.state.retry(id, archive, now)
+        };
+        Box::pin(async move { Ok(shared.clock.shown(shared.change(retry).await?)) })
+    }
+
+    fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
+        Box::pin(async move {
+            let mut page = self.list_page(listing).await?;
+            page.requests = self.shared.clock.shown(page.requests);
+            Ok(page)
+        })
+    }
 
     fn pause(&self, pause: Pause) -> StoreFuture<'_, ()> {
         let pause = self.shared.clock.read(pause);
@@ -240,7 +281,9 @@ impl Store for EmbeddedStore {
     fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>> {
         Box::pin(self.shared.read(|state, _| state.totals()))
     }
+}
 
+impl Webhooks for EmbeddedStore {
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
         let shared = &self.shared;
         Box::pin(async move {
@@ -260,27 +303,9 @@ impl Store for EmbeddedStore {
             Ok(())
         }))
     }
+}
 
-    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
-        let tenant = tenant.to_vec();
-        Box::pin(
-            self.shared
-                .read(move |state, _| state.stored_bytes(&tenant)),
-        )
-    }
-
-    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(self.shared.load(|archive| archive.free_bytes()))
-    }
-
-    fn now(&self) -> SystemTime {
-        self.shared.clock.now().to_system()
-    }
-
-    fn system_time(&self, time: SystemTime) -> SystemTime {
-        self.shared.clock.shown(time)
-    }
-
+impl KeyValues for EmbeddedStore {
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {
         let key = key.to_owned();
         Box::pin(self.shared.grow(move |change| {
@@ -322,20 +347,26 @@ impl Store for EmbeddedStore {
             load.await
         })
     }
+}
 
-    fn close(&self) -> StoreFuture<'_, ()> {
+impl Drain for EmbeddedStore {
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
+        let request = request.clone();
+        let known = move |change: &mut Change<'_>| {
+            let (archive, now) = (change.archive, change.now);
+            change.state.known(&request, archive, now)
+        };
+        Box::pin(async move { Ok(self.shared.clock.shown(self.shared.change(known).await?)) })
+    }
+
+    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
         Box::pin(async move {
-            let closed = self.shared.change(|change| {
-                change.state.give_back_starting(change.now);
-                Ok(())
-            });
-            let closed = closed.await;
-            self.shared.stop();
-            let shared = Arc::clone(&self.shared);
-            // Joining waits for the disk, so it runs on a blocking thread.
-            let joined = tokio::task::spawn_blocking(move || shared.join()).await;
-            joined.map_err(|why| StoreError::Unavailable(why.to_string()))?;
-            closed
+            let place = self.find(id, |state| state.place(id), |stored| stored.place());
+            let Some((segment, seq)) = place.await? else {
+                return Ok(None);
+            };
+            let body = self.shared.load(move |archive| archive.body(segment, seq));
+            body.await
         })
     }
 }
@@ -395,7 +426,7 @@ impl EmbeddedStore {
         load.await
     }
 
-    async fn list(&self, listing: Listing) -> Result<Page, StoreError> {
+    async fn list_page(&self, listing: Listing) -> Result<Page, StoreError> {
         let Listing {
             status,
             tenant,

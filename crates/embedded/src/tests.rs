@@ -11,6 +11,7 @@ use super::write::{Write, ops};
 use super::*;
 use tower_triage::PriorityLevels;
 use tower_triage_durable::{NewRequest, Outcome, RequestStatus, Store, StoreError};
+use tower_triage_durable::{Operate, Streams};
 
 /// A database that fails to write, after it has written all the same.
 #[derive(Default)]

@@ -19,9 +19,10 @@ use super::watchers::Watchers;
 use super::{ConnectError, RedisConfig, check, level, reply, scripts, upkeep};
 use tower_triage::Discipline;
 use tower_triage_durable::{
-    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, IdleWorker, Lease,
-    Listing, NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId,
-    RequestInfo, ResponsePart, Stop, Store, StoreError, StoreFuture,
+    Backlog, BacklogChange, Chunks, Drain, DueWebhook, Enqueued, Fetched, Found, IdleWorker,
+    KeyValues, Lease, Listing, NewRequest, Operate, Outcome, Page, Pause, PauseScope, QueueDepth,
+    QueueTotal, RequestId, RequestInfo, ResponsePart, Stop, Store, StoreError, StoreFuture,
+    Streams, Webhooks,
 };
 
 /// A [`Store`] on Redis, for many front ends and workers.
@@ -148,24 +149,8 @@ impl Store for RedisStore {
         self.shared.workers.add(worker);
     }
 
-    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
-        Box::pin(self.shared.known(request.clone()))
-    }
-
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         Box::pin(self.shared.get(id))
-    }
-
-    fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(async move {
-            let call = self.shared.call(&scripts::POSITION).arg(id.to_string());
-            let value = self.shared.link.run(&call).await?;
-            self.shared.read(reply::maybe(value, reply::number))
-        })
-    }
-
-    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(self.shared.field(id, "b"))
     }
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
@@ -201,15 +186,6 @@ impl Store for RedisStore {
     fn cancel(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         let call = self.shared.call(&scripts::CANCEL).arg(id.to_string());
         Box::pin(self.shared.info(call))
-    }
-
-    fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
-        let call = self.shared.call(&scripts::RETRY).arg(id.to_string());
-        Box::pin(self.shared.info(call))
-    }
-
-    fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
-        Box::pin(self.shared.list(listing))
     }
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
@@ -261,6 +237,55 @@ impl Store for RedisStore {
         Box::pin(Arc::clone(&self.shared).finish(lease, outcome))
     }
 
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        let tenants = format!("{}:tenants", self.shared.namespace);
+        let mut command = redis::cmd("HGET");
+        command.arg(tenants).arg([b"s", tenant].concat());
+        Box::pin(async move {
+            let value = self.shared.link.command(&command).await?;
+            let bytes = self.shared.read(reply::maybe(value, reply::number))?;
+            Ok(bytes.unwrap_or(0))
+        })
+    }
+
+    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(async move { Ok(check::free_bytes(&self.shared).await) })
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            self.tasks
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .abort_all();
+            self.shared.leases.clear();
+            let owned = self.shared.owned().await?;
+            self.shared.give_back(&owned).await
+        })
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        Some(self)
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        Some(self)
+    }
+
+    fn key_values(&self) -> Option<&dyn KeyValues> {
+        Some(self)
+    }
+
+    fn drain(&self) -> Option<&dyn Drain> {
+        Some(self)
+    }
+}
+
+impl Streams for RedisStore {
     fn append(&self, lease: &Lease, data: Bytes) -> StoreFuture<'_, ()> {
         let lease = lease.clone();
         Box::pin(async move { self.shared.append(&lease, data).await })
@@ -268,6 +293,25 @@ impl Store for RedisStore {
 
     fn chunks(&self, id: RequestId, after: u64) -> StoreFuture<'_, Option<Chunks>> {
         Box::pin(self.shared.chunks(id, after))
+    }
+}
+
+impl Operate for RedisStore {
+    fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(async move {
+            let call = self.shared.call(&scripts::POSITION).arg(id.to_string());
+            let value = self.shared.link.run(&call).await?;
+            self.shared.read(reply::maybe(value, reply::number))
+        })
+    }
+
+    fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
+        let call = self.shared.call(&scripts::RETRY).arg(id.to_string());
+        Box::pin(self.shared.info(call))
+    }
+
+    fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
+        Box::pin(self.shared.list(listing))
     }
 
     fn pause(&self, pause: Pause) -> StoreFuture<'_, ()> {
@@ -312,7 +356,9 @@ impl Store for RedisStore {
     fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>> {
         Box::pin(self.shared.totals())
     }
+}
 
+impl Webhooks for RedisStore {
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
         Box::pin(self.shared.due_webhooks(max))
     }
@@ -328,22 +374,9 @@ impl Store for RedisStore {
         let call = call.maybe(again.map(ms));
         Box::pin(async move { self.shared.link.run(&call).await.map(drop) })
     }
+}
 
-    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
-        let tenants = format!("{}:tenants", self.shared.namespace);
-        let mut command = redis::cmd("HGET");
-        command.arg(tenants).arg([b"s", tenant].concat());
-        Box::pin(async move {
-            let value = self.shared.link.command(&command).await?;
-            let bytes = self.shared.read(reply::maybe(value, reply::number))?;
-            Ok(bytes.unwrap_or(0))
-        })
-    }
-
-    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(async move { Ok(check::free_bytes(&self.shared).await) })
-    }
-
+impl KeyValues for RedisStore {
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {
         let call = self.shared.call(&scripts::PUT).arg(key).arg(value.as_ref());
         Box::pin(async move { self.shared.link.run(&call).await.map(drop) })
@@ -373,16 +406,14 @@ impl Store for RedisStore {
         let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
         Box::pin(async move { self.shared.values(&prefix, after.as_deref(), max).await })
     }
+}
 
-    fn close(&self) -> StoreFuture<'_, ()> {
-        Box::pin(async move {
-            self.tasks
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .abort_all();
-            self.shared.leases.clear();
-            let owned = self.shared.owned().await?;
-            self.shared.give_back(&owned).await
-        })
+impl Drain for RedisStore {
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
+        Box::pin(self.shared.known(request.clone()))
+    }
+
+    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
+        Box::pin(self.shared.field(id, "b"))
     }
 }

@@ -19,7 +19,7 @@ async fn openais_client_runs_a_batch() {
     let python = environment("openai", &["openai==3.52.0"]);
     let script = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/durable_batches/openai_client.py"
+        "/tests/batches/openai_client.py"
     );
     let output = tokio::process::Command::new(python)
         .arg(script)

@@ -62,8 +62,10 @@ pub fn again(after: Duration) -> Outcome {
 
 /// Returns a listing of up to 100 requests, changed by `change`.
 pub fn listing(change: impl FnOnce(&mut Listing)) -> Listing {
-    let mut listing = Listing::default();
-    listing.limit = 100;
+    let mut listing = Listing {
+        limit: 100,
+        ..Listing::default()
+    };
     change(&mut listing);
     listing
 }

@@ -45,6 +45,9 @@ pub async fn a_webhook_knows_the_retries_of_its_request<H: Harness>() {
         let due = store.due_webhooks(10).await.unwrap();
         let due: Vec<_> = due.iter().map(|due| (due.info.id, due.retries)).collect();
         assert_eq!(due, [(id, retries)]);
+        if store.operate().is_none() {
+            return;
+        }
         store.retry(id).await.unwrap();
     }
     let fetched = fetch_one(&*store).await;
@@ -92,11 +95,11 @@ pub async fn a_request_is_kept_until_its_webhook_is_settled<H: Harness>() {
     assert_eq!(status(&*store, id).await, RequestStatus::Canceled);
     // So is its key.
     request.id = RequestId::random().unwrap();
-    let known = store.known(&request).await.unwrap();
-    assert_eq!(known.map(|known| known.id), Some(id));
+    let known = store.enqueue(request.clone()).await.unwrap();
+    assert_eq!(known.info().id, id);
     store.settle_webhook(id, 0, None).await.unwrap();
     eventually::<H>(async || store.get(id).await.unwrap().is_none()).await;
-    assert_eq!(store.known(&request).await.unwrap(), None);
+    assert_eq!(enqueue(&*store, request.clone()).await.id, request.id);
 }
 
 /// A webhook is put off.

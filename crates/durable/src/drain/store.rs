@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::{DrainStore, Side};
 use crate::{
-    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
-    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
-    ResponsePart, Stop, Store, StoreFuture,
+    Backlog, BacklogChange, Chunks, Drain, DueWebhook, Enqueued, Fetched, Found, KeyValues, Lease,
+    Listing, NewRequest, Operate, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal,
+    RequestId, RequestInfo, ResponsePart, Stop, Store, StoreFuture, Streams, Webhooks,
 };
 
 impl Store for DrainStore {
@@ -23,26 +23,8 @@ impl Store for DrainStore {
         })
     }
 
-    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
-        let request = request.clone();
-        Box::pin(async move {
-            match self.old.known(&request).await? {
-                Some(known) => Ok(Some(known)),
-                None => self.new.known(&request).await,
-            }
-        })
-    }
-
     fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         Box::pin(self.either(move |store| store.get(id)))
-    }
-
-    fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
-        Box::pin(self.either(move |store| store.position(id)))
-    }
-
-    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
-        Box::pin(self.either(move |store| store.request(id)))
     }
 
     fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
@@ -69,14 +51,6 @@ impl Store for DrainStore {
 
     fn cancel(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
         Box::pin(self.either(move |store| store.cancel(id)))
-    }
-
-    fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
-        Box::pin(self.either(move |store| store.retry(id)))
-    }
-
-    fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
-        Box::pin(self.both_lists(listing))
     }
 
     fn backlog(&self) -> StoreFuture<'_, Backlog> {
@@ -110,6 +84,51 @@ impl Store for DrainStore {
         self.at(side).finish(lease, outcome)
     }
 
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        self.new.stored_bytes(tenant)
+    }
+
+    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
+        self.new.free_bytes()
+    }
+
+    fn now(&self) -> SystemTime {
+        self.new.now()
+    }
+
+    fn system_time(&self, time: SystemTime) -> SystemTime {
+        self.new.system_time(time)
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        Box::pin(async move {
+            let (new, old) = tokio::join!(self.new.close(), self.old.close());
+            new.and(old)
+        })
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        (self.old.streams().is_some() && self.new.streams().is_some()).then_some(self)
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        (self.old.operate().is_some() && self.new.operate().is_some()).then_some(self)
+    }
+
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        (self.old.webhooks().is_some() && self.new.webhooks().is_some()).then_some(self)
+    }
+
+    fn key_values(&self) -> Option<&dyn KeyValues> {
+        (self.old.key_values().is_some() && self.new.key_values().is_some()).then_some(self)
+    }
+
+    fn drain(&self) -> Option<&dyn Drain> {
+        (self.old.drain().is_some() && self.new.drain().is_some()).then_some(self)
+    }
+}
+
+impl Streams for DrainStore {
     fn append(&self, lease: &Lease, data: Bytes) -> StoreFuture<'_, ()> {
         let (side, lease) = Side::of(lease);
         Box::pin(async move { self.at(side).append(&lease, data).await })
@@ -117,6 +136,20 @@ impl Store for DrainStore {
 
     fn chunks(&self, id: RequestId, after: u64) -> StoreFuture<'_, Option<Chunks>> {
         Box::pin(self.either(move |store| store.chunks(id, after)))
+    }
+}
+
+impl Operate for DrainStore {
+    fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>> {
+        Box::pin(self.either(move |store| store.position(id)))
+    }
+
+    fn retry(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
+        Box::pin(self.either(move |store| store.retry(id)))
+    }
+
+    fn list(&self, listing: Listing) -> StoreFuture<'_, Page> {
+        Box::pin(self.both_lists(listing))
     }
 
     fn pause(&self, pause: Pause) -> StoreFuture<'_, ()> {
@@ -144,7 +177,9 @@ impl Store for DrainStore {
     fn totals(&self) -> StoreFuture<'_, Vec<QueueTotal>> {
         Box::pin(self.both_totals())
     }
+}
 
+impl Webhooks for DrainStore {
     fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
         Box::pin(self.webhooks_of_both(max))
     }
@@ -162,23 +197,9 @@ impl Store for DrainStore {
             }
         })
     }
+}
 
-    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
-        self.new.stored_bytes(tenant)
-    }
-
-    fn free_bytes(&self) -> StoreFuture<'_, Option<u64>> {
-        self.new.free_bytes()
-    }
-
-    fn now(&self) -> SystemTime {
-        self.new.now()
-    }
-
-    fn system_time(&self, time: SystemTime) -> SystemTime {
-        self.new.system_time(time)
-    }
-
+impl KeyValues for DrainStore {
     fn put(&self, key: &str, value: Bytes) -> StoreFuture<'_, ()> {
         self.new.put(key, value)
     }
@@ -211,11 +232,20 @@ impl Store for DrainStore {
         let (prefix, after) = (prefix.to_owned(), after.map(str::to_owned));
         Box::pin(async move { self.both_values(&prefix, after.as_deref(), max).await })
     }
+}
 
-    fn close(&self) -> StoreFuture<'_, ()> {
+impl Drain for DrainStore {
+    fn known(&self, request: &NewRequest) -> StoreFuture<'_, Option<RequestInfo>> {
+        let request = request.clone();
         Box::pin(async move {
-            let (new, old) = tokio::join!(self.new.close(), self.old.close());
-            new.and(old)
+            match self.old.known(&request).await? {
+                Some(known) => Ok(Some(known)),
+                None => self.new.known(&request).await,
+            }
         })
+    }
+
+    fn request(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
+        Box::pin(self.either(move |store| store.request(id)))
     }
 }

@@ -18,8 +18,8 @@ use super::request_options::RequestOptions;
 use super::shared::Front;
 use crate::storage_quota::QuotaError;
 use crate::{
-    Idempotency, NewRequest, RequestId, RequestInfo, encode_request, fingerprint, headers,
-    rejections,
+    Idempotency, NewRequest, RequestId, RequestInfo, StoreError, encode_request, fingerprint,
+    headers, rejections,
 };
 use tower_triage::queue::wants_stream as accepts_stream;
 use tower_triage::rejection::{Rejection, ToRejection};
@@ -48,6 +48,9 @@ where
     B: Body<Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static,
 {
     let options = RequestOptions::read(&head.headers, front)?;
+    if options.webhook.is_some() && front.store.webhooks().is_none() {
+        return Err(StoreError::Unsupported("webhooks").to_rejection());
+    }
     let (body, memory) = read_body(body, &head.headers, front).await?;
     let tenant = front.classifier.tenant(&head);
     let classified = front.classifier.classify(&head, &body)?;
@@ -83,7 +86,9 @@ where
         .then(|| front.cancel_on_drop(id));
     let has_key = new.idempotency.is_some();
     let waits = !options.prefer.respond_async || options.prefer.wait.is_some();
-    let reads_events = waits && streams && options.prefer.wait.is_none();
+    // A store without streams has the whole response at its end.
+    let reads_events =
+        waits && streams && options.prefer.wait.is_none() && front.store.streams().is_some();
     // The wait for the end also begins before the request is stored, so the store can keep the outcome at hand.
     let ended = (waits && !reads_events).then(|| front.store.ended(id));
     let stored = match front.store.enqueue(new).await {

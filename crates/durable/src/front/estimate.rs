@@ -104,3 +104,43 @@ async fn measure(store: &dyn Store, queue: &str) -> Result<Option<Duration>, Sto
     let running = of_queue.map(|depth| depth.running).sum::<u64>().max(1);
     Ok(Some(mean / u32::try_from(running).unwrap_or(u32::MAX)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::stub::Stub;
+    use crate::{RequestId, RequestInfo};
+
+    fn serve(store: &Stub, queue: &str, time: Duration) {
+        let id = RequestId::random().unwrap();
+        let began = SystemTime::UNIX_EPOCH;
+        let mut info = RequestInfo::queued(id, began);
+        info.queue = queue.to_owned();
+        info.status = RequestStatus::Succeeded;
+        (info.started, info.ended) = (Some(began), Some(began + time));
+        store.requests.lock().unwrap().push(info);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rare_queue_beside_a_busy_one_has_an_estimate() {
+        let store = Stub::default();
+        let estimates = Estimates::default();
+        let second = Duration::from_secs(1);
+        serve(&store, "rare", 3 * second);
+        for _ in 0..2 * PAGE {
+            serve(&store, "busy", second);
+        }
+        let of = async |queue| estimates.of(&store, queue, 2).await.unwrap();
+        assert_eq!(of("rare").await, Some(6 * second));
+        assert_eq!(of("busy").await, Some(2 * second));
+        assert_eq!(of("unknown").await, None);
+        // An estimate outlasts the requests that it was made from.
+        for _ in 0..PAGE * MOST_PAGES {
+            serve(&store, "busy", second);
+        }
+        tokio::time::sleep(2 * KEPT).await;
+        assert_eq!(of("rare").await, Some(6 * second));
+    }
+}

@@ -176,7 +176,10 @@ async fn place(front: &Front, info: &RequestInfo) -> Result<Option<QueuePlace>, 
         return Ok(None);
     }
     let store = &*front.store;
-    let Some(position) = store.position(info.id).await? else {
+    let Some(operate) = store.operate() else {
+        return Ok(None);
+    };
+    let Some(position) = operate.position(info.id).await? else {
         return Ok(None);
     };
     let estimate = front.estimates.of(store, &info.queue, position).await?;

@@ -215,6 +215,9 @@ async fn catch_panic(lease: &Lease, work: impl Future<Output = Ended>) -> Ended 
 /// Stores the events of a response as they come.
 async fn append(shared: Arc<Shared>, lease: Lease, mut events: UnboundedReceiver<Bytes>) {
     while let Some(event) = events.recv().await {
+        if shared.store.streams().is_none() {
+            continue; // the whole response is stored at its end
+        }
         let append = || shared.store.append(&lease, event.clone());
         shared.health.until_done(append).await;
     }

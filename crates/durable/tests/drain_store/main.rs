@@ -9,6 +9,7 @@ use tower_triage_durable::{
     DrainStore, Enqueued, Pause, PauseScope, RequestId, RequestStatus, Store, StoreConfig,
     StoreError,
 };
+use tower_triage_durable::{KeyValues, Operate, Streams};
 use tower_triage_embedded::EmbeddedStore;
 
 use tower_triage_durable::conformance::*;
@@ -39,7 +40,7 @@ impl Harness for BesideEmpty {
     }
 }
 
-tower_triage_durable::conformance!(BesideEmpty);
+tower_triage_durable::conformance!(BesideEmpty: streams, operate, webhooks, key_values, drain, stored_bytes);
 
 struct Two {
     old: Arc<EmbeddedStore>,

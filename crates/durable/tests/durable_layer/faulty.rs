@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use tower_triage_durable::{
-    Backlog, BacklogChange, Chunks, DueWebhook, Enqueued, Fetched, Found, Lease, Listing,
-    NewRequest, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal, RequestId, RequestInfo,
-    Stop, Store, StoreError, StoreFuture,
+    Backlog, BacklogChange, Chunks, Drain, DueWebhook, Enqueued, Fetched, Found, KeyValues, Lease,
+    Listing, NewRequest, Operate, Outcome, Page, Pause, PauseScope, QueueDepth, QueueTotal,
+    RequestId, RequestInfo, Stop, Store, StoreError, StoreFuture, Streams, Webhooks,
 };
 
 /// A store that is unavailable while the test says so.
@@ -82,35 +82,8 @@ impl Faulty {
 }
 
 macro_rules! passes_on {
-    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
-        impl Store for Faulty {
-            fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
-                self.check(self.store(request))
-            }
-            fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
-                self.look_ups.fetch_add(1, SeqCst);
-                let bytes = self.check(self.inner.stored_bytes(tenant));
-                Box::pin(async {
-                    tokio::task::yield_now().await;
-                    bytes.await
-                })
-            }
-            fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
-                let due = self.check(self.inner.due_webhooks(max));
-                Box::pin(async move {
-                    let mut due = due.await?;
-                    for webhook in &mut due {
-                        webhook.info.ended = webhook.info.ended.map(|ended| self.shown(ended));
-                    }
-                    Ok(due)
-                })
-            }
-            fn now(&self) -> SystemTime {
-                self.inner.now()
-            }
-            fn system_time(&self, time: SystemTime) -> SystemTime {
-                self.shown(time)
-            }
+    ($trait:ident: $(fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
+        impl $trait for Faulty {
             $(fn $name(&self $(, $arg: $type)*) -> StoreFuture<'_, $result> {
                 self.check(self.inner.$name($($arg),*))
             })*
@@ -118,33 +91,114 @@ macro_rules! passes_on {
     };
 }
 
-passes_on! {
-    fn known(&self, request: &NewRequest) -> Option<RequestInfo>;
-    fn get(&self, id: RequestId) -> Option<RequestInfo>;
-    fn position(&self, id: RequestId) -> Option<u64>;
-    fn request(&self, id: RequestId) -> Option<Bytes>;
-    fn response(&self, id: RequestId) -> Option<Bytes>;
-    fn ended(&self, id: RequestId) -> Option<Found>;
-    fn cancel(&self, id: RequestId) -> Option<RequestInfo>;
-    fn retry(&self, id: RequestId) -> Option<RequestInfo>;
-    fn list(&self, listing: Listing) -> Page;
-    fn backlog(&self) -> Backlog;
-    fn changed(&self, version: u64) -> BacklogChange;
-    fn fetch(&self, queue: &str, max: usize) -> Vec<Fetched>;
-    fn called(&self, lease: &Lease) -> ();
-    fn stopped(&self, lease: &Lease) -> Stop;
-    fn finish(&self, lease: Lease, outcome: Outcome) -> bool;
+impl Store for Faulty {
+    fn enqueue(&self, request: NewRequest) -> StoreFuture<'_, Enqueued> {
+        self.check(self.store(request))
+    }
+
+    fn stored_bytes(&self, tenant: &[u8]) -> StoreFuture<'_, u64> {
+        self.look_ups.fetch_add(1, SeqCst);
+        let bytes = self.check(self.inner.stored_bytes(tenant));
+        Box::pin(async {
+            tokio::task::yield_now().await;
+            bytes.await
+        })
+    }
+
+    fn get(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
+        self.check(self.inner.get(id))
+    }
+
+    fn response(&self, id: RequestId) -> StoreFuture<'_, Option<Bytes>> {
+        self.check(self.inner.response(id))
+    }
+
+    fn ended(&self, id: RequestId) -> StoreFuture<'_, Option<Found>> {
+        self.check(self.inner.ended(id))
+    }
+
+    fn cancel(&self, id: RequestId) -> StoreFuture<'_, Option<RequestInfo>> {
+        self.check(self.inner.cancel(id))
+    }
+
+    fn backlog(&self) -> StoreFuture<'_, Backlog> {
+        self.check(self.inner.backlog())
+    }
+
+    fn changed(&self, version: u64) -> StoreFuture<'_, BacklogChange> {
+        self.check(self.inner.changed(version))
+    }
+
+    fn fetch(&self, queue: &str, max: usize) -> StoreFuture<'_, Vec<Fetched>> {
+        self.check(self.inner.fetch(queue, max))
+    }
+
+    fn called(&self, lease: &Lease) -> StoreFuture<'_, ()> {
+        self.check(self.inner.called(lease))
+    }
+
+    fn stopped(&self, lease: &Lease) -> StoreFuture<'_, Stop> {
+        self.check(self.inner.stopped(lease))
+    }
+
+    fn finish(&self, lease: Lease, outcome: Outcome) -> StoreFuture<'_, bool> {
+        self.check(self.inner.finish(lease, outcome))
+    }
+
+    fn close(&self) -> StoreFuture<'_, ()> {
+        self.check(self.inner.close())
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        Some(self)
+    }
+
+    fn operate(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+
+    fn webhooks(&self) -> Option<&dyn Webhooks> {
+        Some(self)
+    }
+
+    fn key_values(&self) -> Option<&dyn KeyValues> {
+        Some(self)
+    }
+
+    fn drain(&self) -> Option<&dyn Drain> {
+        Some(self)
+    }
+}
+
+passes_on! { Streams:
     fn append(&self, lease: &Lease, data: Bytes) -> ();
     fn chunks(&self, id: RequestId, after: u64) -> Option<Chunks>;
+}
+
+passes_on! { Operate:
+    fn position(&self, id: RequestId) -> Option<u64>;
+    fn retry(&self, id: RequestId) -> Option<RequestInfo>;
+    fn list(&self, listing: Listing) -> Page;
     fn pause(&self, pause: Pause) -> ();
     fn resume(&self, scope: PauseScope) -> bool;
     fn pauses(&self) -> Vec<Pause>;
     fn depths(&self) -> Vec<QueueDepth>;
     fn totals(&self) -> Vec<QueueTotal>;
+}
+
+passes_on! { Webhooks:
+    fn due_webhooks(&self, max: usize) -> Vec<DueWebhook>;
     fn settle_webhook(&self, id: RequestId, retries: u32, again: Option<Duration>) -> ();
+}
+
+passes_on! { KeyValues:
     fn put(&self, key: &str, value: Bytes) -> ();
     fn value(&self, key: &str) -> Option<Bytes>;
     fn remove(&self, key: &str) -> bool;
     fn values(&self, prefix: &str, after: Option<&str>, max: usize) -> Vec<(String, Bytes)>;
-    fn close(&self) -> ();
+}
+
+passes_on! { Drain:
+    fn known(&self, request: &NewRequest) -> Option<RequestInfo>;
+    fn request(&self, id: RequestId) -> Option<Bytes>;
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use tower_triage_durable::{Drain, KeyValues};
 use tower_triage_durable::{Outcome, RequestId, RequestStatus, Store, StoreConfig};
 use tower_triage_embedded::{EmbeddedStore, OpenError};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 use tower_triage::{PriorityLevels, WaitingRoomConfig};
+use tower_triage_durable::KeyValues;
 use tower_triage_durable::{Outcome, Store, StoreConfig};
 use tower_triage_embedded::{EmbeddedStore, OpenError};
 
@@ -169,5 +170,4 @@ async fn forgotten_requests_leave_the_disk() {
     assert_eq!(left, [left[0]; 3]);
 }
 
-tower_triage_durable::conformance!(Embedded);
-tower_triage_durable::conformance!(Embedded, crashes);
+tower_triage_durable::conformance!(Embedded: streams, operate, webhooks, key_values, drain, stored_bytes, crashes);

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tower_triage_durable::{Drain, KeyValues};
 use tower_triage_durable::{
     Enqueued, NewRequest, Outcome, RequestId, RequestStatus, Store, StoreConfig, StoreError,
 };

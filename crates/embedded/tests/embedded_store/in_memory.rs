@@ -33,5 +33,4 @@ impl Harness for InMemory {
     }
 }
 
-tower_triage_durable::conformance!(InMemory);
-tower_triage_durable::conformance!(InMemory, paused_clock);
+tower_triage_durable::conformance!(InMemory: streams, operate, webhooks, key_values, drain, stored_bytes, paused_clock);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use tower_triage_durable::{Drain, Operate};
 use tower_triage_durable::{RequestId, RequestStatus, Store, StoreConfig};
 use tower_triage_embedded::{EmbeddedStore, OpenError};
 

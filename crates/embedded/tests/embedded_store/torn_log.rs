@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use tower_triage_durable::Drain;
 use tower_triage_durable::{RequestId, Store, StoreConfig};
 use tower_triage_embedded::EmbeddedStore;
 

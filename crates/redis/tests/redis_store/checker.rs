@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::JoinSet;
 use tower_triage_durable::OnCrash;
+use tower_triage_durable::Operate;
 
 use super::processes::Worker;
 use super::proxy::Proxy;

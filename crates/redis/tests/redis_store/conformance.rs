@@ -72,8 +72,7 @@ impl Harness for OnRedis {
     }
 }
 
-tower_triage_durable::conformance!(OnRedis);
-tower_triage_durable::conformance!(OnRedis, crashes);
+tower_triage_durable::conformance!(OnRedis: streams, operate, webhooks, key_values, drain, stored_bytes, crashes);
 
 /// A store with a name, and so a slot, of its own in a cluster.
 struct InCluster(Arc<RedisStore>);
@@ -109,4 +108,4 @@ impl Harness for InCluster {
     }
 }
 
-tower_triage_durable::conformance!(InCluster, at_once all_promises_hold_in_a_cluster);
+tower_triage_durable::conformance!(InCluster: streams, operate, webhooks, key_values, drain, stored_bytes; at_once all_promises_hold_in_a_cluster);

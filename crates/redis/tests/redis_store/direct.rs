@@ -9,6 +9,7 @@ use http_body_util::Full;
 use tokio_util::sync::CancellationToken;
 use tower::{Layer, service_fn};
 use tower_triage::{Discipline, QueueConfig, QueueLayer, WaitingRoomConfig};
+use tower_triage_durable::Operate;
 use tower_triage_durable::{
     Enqueued, FreePlace, IdleWorker, OnCrash, Pause, PauseScope, Worker, encode_request,
 };

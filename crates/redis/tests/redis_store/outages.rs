@@ -1,6 +1,7 @@
 //! Live workers keep their requests, whatever Redis and its clock do, and lost keys stop no queue.
 
 use tower_triage::{PriorityLevels, WaitingRoomConfig};
+use tower_triage_durable::Operate;
 use tower_triage_durable::RequestInfo;
 
 use super::*;

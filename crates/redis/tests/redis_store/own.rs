@@ -10,6 +10,7 @@ use tower_triage_durable::{
     BacklogChange, Enqueued, Idempotency, Listing, Pause, PauseScope, RequestStatus, Stop,
     StoreError, Worker, encode_request,
 };
+use tower_triage_durable::{Drain, KeyValues, Operate, Streams, Webhooks};
 
 use super::*;
 

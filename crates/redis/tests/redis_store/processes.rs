@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
 
 use tokio::time::sleep;
+use tower_triage_durable::KeyValues;
 use tower_triage_durable::{OnCrash, RequestStatus};
 
 use super::*;

@@ -72,3 +72,74 @@ pub(super) async fn settle(
     };
     store.put(&key(id), encode(&row)).await
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::stub::Stub;
+    use crate::webhooks::post;
+
+    fn store() -> Arc<dyn Store> {
+        Arc::new(Stub::default())
+    }
+
+    async fn post_to(store: &Arc<dyn Store>, id: &str) {
+        let body = "{}".to_owned();
+        post(store, id, "t", "http://a/", body).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_message_is_due_once_until_it_is_settled() {
+        let store = store();
+        for _ in 0..2 {
+            post_to(&store, "batch_1").await;
+        }
+        let mut outbox = Outbox::default();
+        let due = outbox.take_due(&store).await.unwrap();
+        let (id, row) = &due[0];
+        assert_eq!((due.len(), &**id, row.tries), (1, "batch_1", 0));
+        assert!(outbox.take_due(&store).await.unwrap().is_empty());
+        settle(&store, id, row, Some(Duration::ZERO)).await.unwrap();
+        let due = outbox.take_due(&store).await.unwrap();
+        assert_eq!((due.len(), due[0].1.tries), (1, 1));
+        settle(&store, id, row, None).await.unwrap();
+        assert!(store.value(&key(id)).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn many_that_are_not_due_hold_up_no_other() {
+        // Of long messages, a look gets fewer than it asks for.
+        for (messages, length) in [(2 * AT_ONCE, 2), (9, 30_000)] {
+            let store = store();
+            for nth in 0..messages {
+                let (id, body) = (format!("{nth:04}"), "x".repeat(length));
+                post(&store, &id, "t", "http://a/", body).await.unwrap();
+            }
+            let mut outbox = Outbox::default();
+            let mut taken = 0;
+            for _ in 0..4 {
+                taken += outbox.take_due(&store).await.unwrap().len();
+            }
+            assert_eq!(taken, messages, "of {length} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_can_not_be_sent_is_removed() {
+        let store = store();
+        let old = OutboxRow {
+            tenant: String::new(),
+            url: "http://a/".to_owned(),
+            body: String::new(),
+            at: 1,
+            due: 1,
+            tries: 0,
+        };
+        store.put(&key("old"), encode(&old)).await.unwrap();
+        store.put(&key("odd"), Bytes::from("?")).await.unwrap();
+        assert!(Outbox::default().take_due(&store).await.unwrap().is_empty());
+        assert!(store.values(OUTBOX, None, 9).await.unwrap().is_empty());
+    }
+}
