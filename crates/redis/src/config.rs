@@ -21,7 +21,7 @@ pub struct RedisConfig {
     /// The address: `redis://[user:password@]host[:port][/database]`, or
     /// `redis+cluster://[user:password@]host[:port],…` with some nodes of a cluster. The store learns the other nodes
     /// from these. `rediss://` and `rediss+cluster://` use TLS with the system's certificates, which needs the feature
-    /// `redis-tls`.
+    /// `tls`.
     pub url: String,
     /// The common name in the keys of all requests. Stores with the same name share their requests. The default is
     /// `default`.

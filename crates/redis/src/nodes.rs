@@ -1,7 +1,7 @@
-//! The servers of a store, which are a single address or the nodes of a cluster.
+//! The servers of a store or of the ledgers, which are a single address or the nodes of a cluster.
 //!
-//! All keys of a store have one hash tag, so they lie in one slot. In a cluster, the store therefore needs only the
-//! master of this slot, and it learns from the nodes which master that is. A connection is usable if its server is a
+//! All their keys have one hash tag, so they lie in one slot. In a cluster, only the master of this slot is needed, and it is
+//! learned from the nodes which master that is. A connection is usable if its server is a
 //! master and has the keys. This is checked when the connection is made, before any script runs, so that a server after
 //! a failover or in the middle of a move is noticed.
 //!
@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    RedisError, RedisResult, ServerErrorKind, Value,
+    ProtocolVersion, PushInfo, RedisError, RedisResult, ServerErrorKind, Value,
 };
+
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::ConnectError;
 use super::reply;
@@ -27,6 +29,9 @@ const CONNECT: Duration = Duration::from_secs(2);
 const CONNECT_NODE: Duration = Duration::from_secs(1);
 /// The time after which no further node of a cluster is tried, because callers wait.
 const CONNECT_ANY: Duration = Duration::from_secs(3);
+
+/// The receiver of what a connection gets without having asked.
+pub(super) type Pushes = UnboundedSender<PushInfo>;
 
 /// The servers of a store.
 pub(super) struct Nodes {
@@ -76,8 +81,21 @@ impl Nodes {
         &self,
         reply: Option<Duration>,
     ) -> Result<MultiplexedConnection, String> {
+        self.connect_with(reply, None).await
+    }
+
+    /// Opens a connection that also receives messages, which go to `pushes`.
+    pub(super) async fn connect_with(
+        &self,
+        reply: Option<Duration>,
+        pushes: Option<Pushes>,
+    ) -> Result<MultiplexedConnection, String> {
+        let open = async |server: &ConnectionInfo, within| {
+            let (opened, pushes) = (Self::config(reply, within), pushes.clone());
+            self.open(server, opened, pushes, within).await
+        };
         let Some(topology) = &self.cluster else {
-            let connected = self.open(&self.seeds[0], reply, CONNECT).await;
+            let connected = open(&self.seeds[0], CONNECT).await;
             return connected.map_err(|failure| failure.to_string());
         };
         let mut tried = Vec::new();
@@ -88,7 +106,7 @@ impl Nodes {
         {
             let seed = self.seeds[0].clone().set_addr(next.clone());
             tried.push(next.clone());
-            match self.open(&seed, reply, CONNECT_NODE).await {
+            match open(&seed, CONNECT_NODE).await {
                 Ok(mut connection) => {
                     let nodes = nodes_of(&mut connection, &next).await;
                     let mut topology = lock(topology);
@@ -137,19 +155,29 @@ impl Nodes {
         }
     }
 
+    fn config(reply: Option<Duration>, within: Duration) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(within))
+            .set_response_timeout(reply)
+            .set_pipeline_buffer_size(1_024)
+            .set_write_backpressure_boundary(64 * 1_024)
+    }
+
     /// Opens a connection to one server, and checks it.
     async fn open(
         &self,
         server: &ConnectionInfo,
-        reply: Option<Duration>,
+        mut config: AsyncConnectionConfig,
+        pushes: Option<Pushes>,
         within: Duration,
     ) -> Result<MultiplexedConnection, Failure> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(within))
-            .set_response_timeout(reply)
-            .set_pipeline_buffer_size(1_024)
-            .set_write_backpressure_boundary(64 * 1_024);
-        let client = Client::open(server.clone())?;
+        let mut server = server.clone();
+        if let Some(pushes) = pushes {
+            config = config.set_push_sender(pushes);
+            let settings = server.redis_settings().clone();
+            server = server.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
+        }
+        let client = Client::open(server)?;
         let opened = async {
             let mut connection = client
                 .get_multiplexed_async_connection_with_config(&config)

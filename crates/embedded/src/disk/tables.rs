@@ -323,7 +323,8 @@ mod tests {
     fn tables_are_written_only_where_the_disk_has_ample_space() {
         let name = format!("tower-triage-ample-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
-        let disks: [(fn(&Path) -> io::Result<u64>, bool); 3] = [
+        type Available = fn(&Path) -> io::Result<u64>;
+        let disks: [(Available, bool); 3] = [
             (|_| Ok(2 * AMPLE_BYTES), true),
             (|_| Ok(AMPLE_BYTES), false),
             (|_| Err(io::ErrorKind::PermissionDenied.into()), false),

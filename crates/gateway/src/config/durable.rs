@@ -98,8 +98,6 @@ pub(crate) enum InvalidDurable {
     },
     #[error("`drain_url` is the same as `url`: it names the Redis that `url` replaces")]
     DrainedIntoItself,
-    #[error("`shared_limits` can't be kept in a cluster: remove it, or name one server in `url`")]
-    SharedInCluster,
     #[error("`{0}` needs `store = \"redis\"`: remove it, or set the store")]
     OnlyRedis(&'static str),
     #[error(
@@ -217,10 +215,6 @@ impl DurableSection {
             .transpose()?;
         if drain.as_ref() == Some(&url) {
             return Err(InvalidDurable::DrainedIntoItself);
-        }
-        let scheme = url.text().split("://").next();
-        if self.shared_limits && scheme.is_some_and(|scheme| scheme.ends_with("+cluster")) {
-            return Err(InvalidDurable::SharedInCluster);
         }
         Ok(StoreChoice::Redis(RedisChoice {
             url,

@@ -1,37 +1,33 @@
 //! The ledgers in Redis. A script answers each question, many questions share one round trip, and each gateway receives
 //! notices on a channel of its own.
 //!
-//! All keys of an endpoint have one hash tag, so that a cluster can spread the endpoints over its masters.
+//! All keys have one hash tag, so one connection reaches all of them in a cluster, too.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, Script, Value,
-};
-use tokio::sync::mpsc;
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Script, Value};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{Ask, Grant};
+use crate::ConnectError;
+use crate::nodes::Nodes;
 
-/// The time limit for opening a connection.
-const CONNECT: Duration = Duration::from_secs(2);
 /// The time limit for an answer of Redis. Tests do not fail because a busy machine answers late.
 const ANSWER: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
-const PREFIX: &str = "triage:limits:";
-const CHANNEL: &str = "triage:limits:to:";
-const GATEWAYS: &str = "triage:limits:gateways";
+/// The hash tag of all keys, as a key that never exists.
+const TAG: &str = "{triage:limits}";
+const CHANNEL: &str = "{triage:limits}:to:";
+const GATEWAYS: &str = "{triage:limits}:gateways";
 
 static QUESTION: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("answer.lua")));
 static PRESENCE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("gateways.lua")));
 
 /// A client for the ledgers, on behalf of one gateway.
 pub(super) struct Redis {
-    client: Client,
-    /// The host and port of Redis, without user and password, for log messages.
-    pub(super) address: String,
+    nodes: Nodes,
     /// The name of this gateway. It is random, so that each start of a gateway has a name of its own.
     gateway: Arc<str>,
     lease: Duration,
@@ -63,42 +59,32 @@ pub(super) enum News {
 }
 
 impl Redis {
-    pub(super) fn new(client: Client, gateway: String, lease: Duration) -> Self {
-        Self {
-            address: client.get_connection_info().addr().to_string(),
-            client,
+    pub(super) fn new(url: &str, gateway: String, lease: Duration) -> Result<Self, ConnectError> {
+        Ok(Self {
+            nodes: Nodes::parse(url, TAG)?,
             gateway: gateway.into(),
             lease,
-        }
+        })
     }
 
-    /// Connects to Redis, loads the scripts, and subscribes to this gateway's channel. Messages go to `news` as they
-    /// arrive.
-    pub(super) async fn connect(
-        &self,
-        news: mpsc::UnboundedSender<News>,
-    ) -> RedisResult<Connection> {
-        let info = self.client.get_connection_info();
-        let settings = info.redis_settings().clone();
-        let settings = settings.set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.clone().set_redis_settings(settings))?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT))
-            .set_response_timeout(Some(ANSWER))
-            .set_pipeline_buffer_size(1_024)
-            // Pushes other than notices and the loss of the connection, such as confirmations, are dropped.
-            .set_push_sender(move |push: PushInfo| match read_push(push) {
-                Some(push) => news.send(push),
-                None => Ok(()),
-            });
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+    /// Returns the hosts and ports, without user and password, for log messages.
+    pub(super) fn address(&self) -> &str {
+        self.nodes.address()
+    }
+
+    /// Connects to Redis, loads the scripts, and subscribes to this gateway's channel.
+    pub(super) async fn connect(&self) -> Result<(Connection, NewsReader), String> {
+        let (sender, pushes) = unbounded_channel();
+        let connection = self.nodes.connect_with(Some(ANSWER), Some(sender)).await?;
+        let prepared = self.prepare(connection).await;
+        let connection = prepared.map_err(|error| error.to_string())?;
+        Ok((connection, NewsReader(pushes)))
+    }
+
+    async fn prepare(&self, mut connection: MultiplexedConnection) -> RedisResult<Connection> {
         let mut pipe = redis::pipe();
-        pipe.load_script(&QUESTION)
-            .ignore()
-            .load_script(&PRESENCE)
-            .ignore();
+        pipe.load_script(&QUESTION).ignore();
+        pipe.load_script(&PRESENCE).ignore();
         pipe.query_async::<()>(&mut connection).await?;
         let channel = format!("{CHANNEL}{}", self.gateway);
         connection.subscribe(channel).await?;
@@ -107,6 +93,22 @@ impl Redis {
             gateway: Arc::clone(&self.gateway),
             lease: u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX),
         })
+    }
+}
+
+/// A reader of the messages of one connection.
+pub(super) struct NewsReader(UnboundedReceiver<PushInfo>);
+
+impl NewsReader {
+    /// Waits for the next message. The wait may be dropped at any time.
+    pub(super) async fn next(&mut self) -> News {
+        while let Some(push) = self.0.recv().await {
+            // Others, such as the confirmation of a subscription, say nothing new.
+            if let Some(news) = read_push(push) {
+                return news;
+            }
+        }
+        News::Lost
     }
 }
 
@@ -121,7 +123,7 @@ impl Connection {
         for (endpoint, ask) in questions {
             pipe.cmd("EVALSHA").arg(QUESTION.get_hash()).arg(4);
             for key in ["members", "ends", "queue", "limits"] {
-                pipe.arg(format!("{PREFIX}{{{}}}:{key}", tag(endpoint)));
+                pipe.arg(format!("{TAG}:{endpoint}:{key}"));
             }
             pipe.arg(&*self.gateway).arg(ask.seq).arg(ask.keep);
             pipe.arg(ask.want).arg(ask.ahead).arg(ask.slots);
@@ -160,20 +162,6 @@ impl Connection {
     }
 }
 
-/// Returns the name of an endpoint as a hash tag. Braces are escaped, because a brace would end the tag early.
-fn tag(name: &str) -> String {
-    let mut tag = String::with_capacity(name.len());
-    for char in name.chars() {
-        match char {
-            '%' => tag.push_str("%25"),
-            '{' => tag.push_str("%7B"),
-            '}' => tag.push_str("%7D"),
-            char => tag.push(char),
-        }
-    }
-    tag
-}
-
 fn read_push(push: PushInfo) -> Option<News> {
     match push.kind {
         PushKind::Disconnection => Some(News::Lost),
@@ -198,25 +186,26 @@ fn read_notice(text: &[u8]) -> Option<News> {
 
 #[cfg(test)]
 #[path = "../../tests/support/redis_server.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
 mod redis_server;
+
+#[cfg(test)]
+#[path = "../../tests/support/redis_cluster.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod redis_cluster;
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
+    use futures_util::FutureExt;
+
+    use super::redis_cluster::Cluster;
     use super::redis_server::Server;
     use super::*;
     use crate::shared_limits::Ledger;
 
     /// The time limit for events that a test waits for.
     const SOON: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn a_tag_has_no_braces_and_tells_names_apart() {
-        assert_eq!(tag("gpu-1"), "gpu-1");
-        assert_eq!(tag("}a{%"), "%7Da%7B%25");
-    }
 
     #[test]
     fn a_notice_names_its_endpoint_last() {
@@ -239,13 +228,23 @@ mod tests {
     #[tokio::test]
     async fn the_script_answers_as_the_model_does() {
         let server = Server::with(&[]);
-        let client = Client::open(server.url()).unwrap();
+        answers_as_the_model_does(&server.url()).await;
+        // Endpoints without leased slots leave no keys behind.
+        assert_eq!(server.ask("DBSIZE").as_deref(), Some(":0\r\n"));
+    }
+
+    #[tokio::test]
+    async fn the_script_answers_as_the_model_does_in_a_cluster() {
+        let cluster = Cluster::start(3, 0).await;
+        answers_as_the_model_does(&cluster.url()).await;
+    }
+
+    async fn answers_as_the_model_does(url: &str) {
         let mut gateways = Vec::new();
         for id in 0..5 {
             let lease = Duration::from_secs(3_600);
-            let redis = Redis::new(client.clone(), format!("gateway-{id}"), lease);
-            let (sender, news) = mpsc::unbounded_channel();
-            gateways.push((redis.connect(sender).await.unwrap(), news));
+            let redis = Redis::new(url, format!("gateway-{id}"), lease).unwrap();
+            gateways.push(redis.connect().await.unwrap());
         }
         let mut rng = fastrand::Rng::with_seed(1);
         let endpoints: [Arc<str>; 3] = ["a".into(), "b {}".into(), "c%".into()];
@@ -270,15 +269,15 @@ mod tests {
             held.insert((endpoint.clone(), id), grant.slots);
             for (other, grant) in notices {
                 held.insert((endpoint.clone(), other), grant.slots);
-                let news = tokio::time::timeout(SOON, gateways[other].1.recv());
-                let Some(News::Notice(name, notice)) = news.await.unwrap() else {
+                let news = tokio::time::timeout(SOON, gateways[other].1.next());
+                let News::Notice(name, notice) = news.await.unwrap() else {
                     panic!("the connection is lost");
                 };
                 assert_eq!((&*name, said(notice)), (&**endpoint, said(grant)), "{seq}");
             }
         }
         for (_, news) in &mut gateways {
-            assert!(news.try_recv().is_err(), "a notice too many");
+            assert!(news.next().now_or_never().is_none(), "a notice too many");
         }
         for (connection, _) in &mut gateways {
             for endpoint in &endpoints {
@@ -293,19 +292,15 @@ mod tests {
                 assert_eq!(asked.unwrap()[0].grant.slots, 0);
             }
         }
-        // Endpoints without leased slots leave no keys behind.
-        assert_eq!(server.ask("DBSIZE").as_deref(), Some(":0\r\n"));
     }
 
     #[tokio::test]
     async fn a_lease_ends_by_the_clock_of_redis() {
         let server = Server::with(&[]);
-        let client = Client::open(server.url()).unwrap();
         let endpoints: [Arc<str>; 1] = ["a".into()];
         let connect = async |name: &str, lease| {
-            let redis = Redis::new(client.clone(), name.to_owned(), lease);
-            let (sender, _) = mpsc::unbounded_channel();
-            redis.connect(sender).await.unwrap()
+            let redis = Redis::new(&server.url(), name.to_owned(), lease).unwrap();
+            redis.connect().await.unwrap().0
         };
         let mut holder = connect("holder", Duration::from_secs(60)).await;
         let mut other = connect("other", Duration::from_secs(60)).await;

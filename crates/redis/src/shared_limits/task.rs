@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use redis::{Client, RedisResult};
-use tokio::sync::mpsc;
+use redis::RedisResult;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::redis::{Answer, Connection, News, Redis};
+use super::redis::{Answer, Connection, News, NewsReader, Redis};
 use super::{Ask, Grant, LeaseTimes, Need, Share, fallback};
 use crate::ConnectError;
 use tower_triage::admit::{PoolId, PoolSet};
@@ -50,7 +49,8 @@ fn now() -> Instant {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct SharedLimitsConfig {
-    /// The address of Redis: `redis://[user:password@]host[:port][/database]`.
+    /// The address of Redis, in the forms of [`RedisConfig::new`](crate::RedisConfig::new): a server or a cluster, with or
+    /// without TLS.
     pub url: String,
     /// The time after which the slots of a dead gateway go to others. All gateways should have the same value. Values
     /// below 100 ms count as 100 ms; the default is 30 s.
@@ -104,13 +104,12 @@ impl SharedLimits {
     pub fn start(config: SharedLimitsConfig, router: RouteHandle) -> Result<Self, ConnectError> {
         let runtime = tokio::runtime::Handle::try_current();
         let runtime = runtime.map_err(|_| ConnectError::NoRuntime)?;
-        let client = Client::open(config.url.as_str())
-            .map_err(|error| ConnectError::Url(error.category().to_owned()))?;
         let name = RequestId::random().map_err(|error| ConnectError::Random(error.to_string()))?;
         let lease = config.lease.max(Duration::from_millis(100));
+        let redis = Redis::new(&config.url, name.to_string(), lease)?;
         router.lease_slots();
         let stop = CancellationToken::new();
-        let task = Task::new(Redis::new(client, name.to_string(), lease), lease, router);
+        let task = Task::new(redis, lease, router);
         let task = runtime.spawn(task.run(stop.clone()));
         Ok(Self {
             stop,
@@ -169,7 +168,7 @@ struct Entry {
 }
 
 enum State {
-    Connected(Connection, mpsc::UnboundedReceiver<News>),
+    Connected(Connection, NewsReader),
     Connecting,
     Away { again: Instant },
 }
@@ -181,7 +180,7 @@ struct Outage {
 }
 
 enum Done {
-    Connected(RedisResult<Connection>, mpsc::UnboundedReceiver<News>),
+    Connected(Result<(Connection, NewsReader), String>),
     Answered {
         generation: u64,
         asked: Vec<(Arc<str>, Ask)>,
@@ -264,7 +263,7 @@ impl Task {
         loop {
             let news = async {
                 match &mut self.connection {
-                    State::Connected(_, news) => news.recv().await.unwrap_or(News::Lost),
+                    State::Connected(_, news) => news.next().await,
                     _ => std::future::pending().await,
                 }
             };
@@ -390,10 +389,8 @@ impl Task {
     fn connect(&mut self) {
         self.connection = State::Connecting;
         let redis = Arc::clone(&self.redis);
-        self.work.spawn(async move {
-            let (sender, news) = mpsc::unbounded_channel();
-            Done::Connected(redis.connect(sender).await, news)
-        });
+        self.work
+            .spawn(async move { Done::Connected(redis.connect().await) });
     }
 
     fn ask(&mut self, mut questions: Vec<(Arc<str>, Ask)>) {
@@ -453,7 +450,7 @@ impl Task {
 
     fn on_done(&mut self, done: Done, outage: &mut Option<Outage>) {
         match done {
-            Done::Connected(Ok(connection), news) => {
+            Done::Connected(Ok((connection, news))) => {
                 self.generation += 1;
                 self.counted_at = None;
                 let now = now();
@@ -463,7 +460,7 @@ impl Task {
                 self.connection = State::Connected(connection, news);
                 self.is_busy = true;
             }
-            Done::Connected(Err(error), _) => self.on_lost(&error.to_string(), outage),
+            Done::Connected(Err(error)) => self.on_lost(&error, outage),
             Done::Answered {
                 generation,
                 asked,
@@ -530,7 +527,7 @@ impl Task {
     /// questions.
     fn on_answered(&self, outage: &mut Option<Outage>) {
         if outage.take().is_some() {
-            tracing::info!(redis = %self.redis.address, "shared limits: connected to Redis again");
+            tracing::info!(redis = %self.redis.address(), "shared limits: connected to Redis again");
         }
     }
 
@@ -539,7 +536,7 @@ impl Task {
     fn on_lost(&mut self, why: &str, outage: &mut Option<Outage>) {
         let now = now();
         let outage = outage.get_or_insert_with(|| {
-            let redis = &self.redis.address;
+            let redis = self.redis.address();
             tracing::warn!(%redis, why, "shared limits: Redis can't be reached; slots that are leased are used until their lease ends");
             Outage {
                 since: now,

@@ -216,8 +216,6 @@ fn invalid_key_error_names_line_and_remedy() {
     let redis = "store = 'redis'\nurl = 'redis://a'\n";
     let itself = format!("{redis}drain_url = 'redis://a'");
     at_1(&itself, "`drain_url` is the same as `url`");
-    let shared = "store = 'redis'\nurl = 'redis+cluster://a,b'\nshared_limits = true";
-    at_1(shared, "`shared_limits` can't be kept in a cluster");
     at_1(&format!("{redis}queue = 'a:{{b}}'"), "`queue` is \"a:{b}\"");
     at_1(&format!("{redis}queue = ''"), "`queue` is \"\"");
     at_1("url = 'redis://a'", "`url` needs `store = \"redis\"`");
