@@ -95,16 +95,15 @@
 //! | `route` | `RouteLayer`, registries, endpoints as a capacity |
 //! | `client` | `Forward`, which sends a routed request to its endpoint over HTTP |
 //! | `tls` | `Forward` to `https://` endpoints |
-//! | `redis-tls` | `RedisStore` on `rediss://` |
 //! | `metrics` | metrics of a queue (`queue::QueueMetrics`) or a router, for the `metrics` facade |
 //! | `batch` | `RequestQueue` and `BatchLayer` |
 //! | `load` | `tower::load::Load` for a queue, for load balancers |
 //! | `tonic` | `tonic::server::NamedService` for a queue, around a single gRPC service |
 //! | `swap` | `SwapLayer`: models that are started when they are asked for |
-//! | `durable` | `DurableLayer` and `Worker`: requests that are stored and survive the process |
-//! | `embedded` | `durable::EmbeddedStore`: a store of durable requests for one process, in a folder or in memory; needs Rust 1.90 |
-//! | `redis` | `durable::RedisStore`: a store of durable requests for many machines, on Redis |
 //! | `full` | all of these |
+//!
+//! Requests that survive the process are the package `tower-triage-durable`, its stores `tower-triage-embedded` and
+//! `tower-triage-redis`, and OpenAI's batches `tower-triage-batches`. The gateway is `tower-triage-gateway`.
 //!
 //! Waits end by time only in a Tokio runtime that has its timer enabled.
 
