@@ -1,8 +1,9 @@
 //! Requests that begin in the same step in which they are stored.
 
 use std::convert::Infallible;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Weak, mpsc};
+use std::time::Instant;
 
 use http::{Request, Response};
 use http_body_util::Full;
@@ -63,8 +64,29 @@ impl IdleWorker for Places {
     }
 }
 
+/// Tokio's clock stands still until this is dropped. So a store holds its places for as long as Redis takes to answer,
+/// and renews no lease. After [`SOON`], it goes on, so that a test that waits in vain fails.
+struct StoppedClock(#[expect(dead_code)] mpsc::Sender<()>);
+
+impl StoppedClock {
+    fn new() -> Self {
+        tokio::time::pause();
+        // A paused clock goes on by itself when all tasks wait, but not while a blocking task runs.
+        let (stops, stopped) = mpsc::channel();
+        tokio::task::spawn_blocking(move || stopped.recv_timeout(SOON));
+        Self(stops)
+    }
+}
+
+impl Drop for StoppedClock {
+    fn drop(&mut self) {
+        tokio::time::resume();
+    }
+}
+
 #[tokio::test]
 async fn a_request_begins_as_it_is_stored_if_a_place_is_free() {
+    let _clock = StoppedClock::new();
     let server = Server::start();
     let store = open(&server, short());
     let places = Places::of(&store, 1);
@@ -100,6 +122,7 @@ async fn a_request_begins_as_it_is_stored_if_a_place_is_free() {
 
 #[tokio::test]
 async fn a_request_waits_behind_those_that_wait() {
+    let _clock = StoppedClock::new();
     let server = Server::start();
     let store = open(&server, short());
     let first = store_one(&store, "").await;
@@ -130,6 +153,7 @@ async fn a_request_waits_behind_those_that_wait() {
 
 #[tokio::test]
 async fn pauses_delays_limits_and_known_requests_take_no_place() {
+    let _clock = StoppedClock::new();
     let server = Server::start();
     let config = short().max_running(2).max_running_per_tenant(1).max_size(4);
     let store = open(&server, config);
@@ -178,6 +202,7 @@ async fn pauses_delays_limits_and_known_requests_take_no_place() {
 
 #[tokio::test]
 async fn requests_of_one_call_begin_until_the_places_are_used() {
+    let _clock = StoppedClock::new();
     let server = Server::start();
     let store = open(&server, short());
     let places = Places::of(&store, 3);
@@ -193,6 +218,7 @@ async fn requests_of_one_call_begin_until_the_places_are_used() {
 
 #[tokio::test]
 async fn of_several_levels_and_tenants_the_most_urgent_are_fetched() {
+    let _clock = StoppedClock::new();
     let server = Server::start();
     let fair = WaitingRoomConfig::default().discipline(Discipline::Fair);
     let store = open(&server, short().order(fair));
@@ -246,6 +272,7 @@ async fn a_request_whose_deadline_has_passed_does_not_begin() {
 
 #[tokio::test]
 async fn a_request_that_is_put_back_is_next() {
+    let _clock = StoppedClock::new();
     let server = Server::start();
     let store = open(&server, short());
     let places = Places::of(&store, 1);
@@ -283,6 +310,7 @@ async fn a_worker_that_panics_costs_no_request() {
 
 #[tokio::test]
 async fn a_silent_redis_holds_no_place_for_long() {
+    let clock = StoppedClock::new();
     let server = Server::start();
     let proxy = Proxy::to(server.port).await;
     let config = RedisConfig::new(proxy.url()).store(short());
@@ -296,14 +324,18 @@ async fn a_silent_redis_holds_no_place_for_long() {
         async move { store.enqueue(request("")).await }
     });
     let count = || places.free.load(SeqCst);
+    let begin = Instant::now();
     let becomes = |wanted| async move {
         while count() != wanted {
-            sleep(Duration::from_millis(1)).await;
+            assert!(begin.elapsed() < SOON);
+            tokio::task::yield_now().await;
         }
     };
-    soon(becomes(0)).await;
-    soon(becomes(1)).await;
+    becomes(0).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
+    becomes(1).await;
     assert!(!sent.is_finished(), "Redis is silent");
+    drop(clock);
     proxy.cut();
     soon(sent).await.unwrap().unwrap();
     // The next one takes no place, but those after an answer in time do.
@@ -346,13 +378,14 @@ async fn a_dropped_worker_leaves_no_request_behind() {
 
 #[tokio::test]
 async fn a_dead_process_loses_what_began_as_it_was_stored() {
+    let clock = StoppedClock::new();
     let server = Server::start();
     let config = short().on_crash(OnCrash::Retry { max_attempts: 2 });
     let dead = open(&server, config.clone());
     let places = Places::of(&dead, 1);
     let id = store_one(&dead, "again").await;
     assert_eq!(places.begun(), [id]);
-    drop(dead);
+    drop((dead, clock));
     let fetched = take(&open(&server, config)).await;
     assert_eq!((fetched.lease.id(), fetched.lease.attempt()), (id, 2));
     assert_eq!(fetched.request, "again");

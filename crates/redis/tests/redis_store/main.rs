@@ -62,7 +62,7 @@ fn responded(status: u16, body: &'static str) -> Outcome {
 async fn store_one(store: &dyn Store, body: &str) -> RequestId {
     let request = request(body);
     let id = request.id;
-    store.enqueue(request).await.unwrap();
+    until_done(|| store.enqueue(request.clone())).await;
     id
 }
 
@@ -70,11 +70,11 @@ async fn store_one(store: &dyn Store, body: &str) -> RequestId {
 async fn take(store: &RedisStore) -> Fetched {
     let taken = async {
         loop {
-            let backlog = store.backlog().await.unwrap();
-            if let Some(fetched) = store.fetch("", 1).await.unwrap().pop() {
+            let backlog = until_done(|| store.backlog()).await;
+            if let Some(fetched) = until_done(|| store.fetch("", 1)).await.pop() {
                 return fetched;
             }
-            store.changed(backlog.version).await.unwrap();
+            until_done(|| store.changed(backlog.version)).await;
         }
     };
     tokio::time::timeout(SOON, taken).await.expect("a request")

@@ -60,14 +60,14 @@ fn worker_process() {
         let config = RedisConfig::new(url).store(config(on_crash));
         let store = RedisStore::connect(config).unwrap();
         loop {
-            let backlog = store.backlog().await.unwrap();
-            for fetched in store.fetch("", 2).await.unwrap() {
-                store.called(&fetched.lease).await.unwrap();
+            let backlog = until_done(|| store.backlog()).await;
+            for fetched in until_done(|| store.fetch("", 2)).await {
+                until_done(|| store.called(&fetched.lease)).await;
                 let run = format!("run/{}/{}", fetched.lease.id(), std::process::id());
-                store.put(&run, Bytes::new()).await.unwrap();
+                until_done(|| store.put(&run, Bytes::new())).await;
                 sleep(Duration::from_millis(30)).await;
-                let outcome = responded(200, "by a process");
-                store.finish(fetched.lease, outcome).await.unwrap();
+                let outcome = || responded(200, "by a process");
+                until_done(|| store.finish(fetched.lease.clone(), outcome())).await;
             }
             let change = store.changed(backlog.version);
             let _ = tokio::time::timeout(Duration::from_millis(200), change).await;

@@ -95,8 +95,11 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, shared: &Shared) 
     };
     let replies = async {
         let mut buffer = vec![0; 16 * 1_024];
+        // A later reply would be taken for the one that was swallowed, so a connection stays silent until it is cut.
+        let mut is_silent = false;
         while let Ok(read @ 1..) = from_server.read(&mut buffer).await {
-            if shared.is_deaf.load(Ordering::SeqCst) {
+            is_silent |= shared.is_deaf.load(Ordering::SeqCst);
+            if is_silent {
                 continue;
             }
             if to_client.write_all(&buffer[..read]).await.is_err() {
