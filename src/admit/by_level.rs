@@ -1,6 +1,5 @@
 //! Waiters by level, each level in the order of arrival.
 
-use super::age_order::AgeOrder;
 use super::ordered_queue::{List, OrderedQueue};
 use super::waiters::Waiters;
 
@@ -10,8 +9,7 @@ use super::waiters::Waiters;
 pub(crate) struct ByLevel {
     /// The queues of the waiters that are not patient. Level 0 is the most urgent.
     bounded: Box<[OrderedQueue]>,
-    /// The queues of patient waiters. They are apart because patient waiters are never evicted and do not make a queue
-    /// standing.
+    /// The queues of patient waiters. They are apart because patient waiters are never evicted.
     patient: Box<[OrderedQueue]>,
     /// The number of patient waiters. It is nearly always 0, which saves a look at their queues.
     patients: usize,
@@ -66,21 +64,20 @@ impl ByLevel {
 
     /// Returns the waiter that goes next, which is one of the first level that has waiters.
     #[inline]
-    pub(crate) fn next<T>(&self, waiters: &Waiters<T>, order: AgeOrder) -> Option<u32> {
+    pub(crate) fn next<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         if self.patients > 0 {
-            return self.next_of_both(waiters, order);
+            return self.next_of_both(waiters);
         }
-        let mut levels = self.bounded.iter();
-        levels.find_map(|level| order.head(level, waiters))
+        self.bounded.iter().find_map(OrderedQueue::head)
     }
 
     #[cold]
-    fn next_of_both<T>(&self, waiters: &Waiters<T>, order: AgeOrder) -> Option<u32> {
+    fn next_of_both<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
         let mut levels = self.bounded.iter().zip(&self.patient);
         levels.find_map(|(bounded, patient)| {
-            let heads = [bounded, patient].map(|queue| order.head(queue, waiters));
+            let heads = [bounded, patient].map(OrderedQueue::head);
             let heads = heads.into_iter().flatten();
-            heads.min_by_key(|&idx| order.key(waiters.meta(idx).key()))
+            heads.min_by_key(|&idx| waiters.meta(idx).key())
         })
     }
 
@@ -100,14 +97,6 @@ impl ByLevel {
         heads.min_by_key(|&idx| waiters.meta(idx).key())
     }
 
-    /// Returns the waiter without a deadline that entered the room first, whatever its level. Patient waiters are left
-    /// out, because their queue may well be standing.
-    pub(crate) fn first_silent<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
-        let levels = self.bounded.iter();
-        let first = levels.filter_map(|level| level.first_silent(waiters));
-        first.min_by_key(|&idx| waiters.meta(idx).entry_key())
-    }
-
     /// Returns the waiter that is evicted first. This is the latest of the lowest level that has waiters other than
     /// patient ones.
     pub(crate) fn lowest_and_latest(&self) -> Option<u32> {
@@ -115,14 +104,14 @@ impl ByLevel {
         self.bounded.iter().rev().find_map(OrderedQueue::tail)
     }
 
-    /// Returns all waiters of a level, in this order.
-    pub(crate) fn level<T>(&self, waiters: &Waiters<T>, level: u8, order: AgeOrder) -> Vec<u32> {
+    /// Returns all waiters of a level, in the order of arrival.
+    pub(crate) fn level<T>(&self, waiters: &Waiters<T>, level: u8) -> Vec<u32> {
         let level = usize::from(level);
-        let mut all = order.to_vec(&self.bounded[level], waiters);
+        let mut all = self.bounded[level].to_vec(waiters);
         let patient = &self.patient[level];
         if patient.len() > 0 {
             all.extend(patient.to_vec(waiters));
-            all.sort_unstable_by_key(|&idx| order.key(waiters.meta(idx).key()));
+            all.sort_unstable_by_key(|&idx| waiters.meta(idx).key());
         }
         all
     }

@@ -63,10 +63,6 @@ pub struct LevelStatus {
     /// The number of slots that are reserved for this level and those above, in all pools together (see
     /// [`ReservedSlots`](super::ReservedSlots)).
     pub reserved: usize,
-    /// The number of these slots that requests of lower levels hold. It may be too high if several slots are reserved,
-    /// or if more slots are taken than the limit, because a lease does not record its level. It is corrected when a
-    /// slot that comes back stays free.
-    pub lent: usize,
 }
 
 #[cfg(feature = "serde")]

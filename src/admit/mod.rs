@@ -4,7 +4,6 @@
 //! comes in as an argument, and effects go out as return values. A [`WaitingRoom`] holds the waiting tickets, and a
 //! [`Capacity`] knows the slots.
 
-mod age_order;
 pub(crate) mod ask;
 mod by_level;
 mod capacity;

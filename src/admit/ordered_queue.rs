@@ -7,8 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::nanos::{NEVER, Nanos};
-use super::room_base::BEHIND;
+use super::nanos::Nanos;
 use super::waiters::{NONE, Waiters};
 
 /// The key of the order of arrival, which is the instant and then the sequence number. Each waiter has a different key.
@@ -182,37 +181,6 @@ impl OrderedQueue {
         (self.tail != NONE).then_some(self.tail)
     }
 
-    /// Returns the waiter with the largest key among those that are not early retries. If there are only early retries,
-    /// returns the one with the largest key. Walks over the early retries at the end.
-    pub(crate) fn newest<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
-        let tail = self.tail()?;
-        let is_behind = |&idx: &u32| waiters.meta(idx).since >= BEHIND;
-        if !is_behind(&tail) {
-            return Some(tail);
-        }
-        let links = &waiters.links[self.links as usize];
-        let prev = |&idx: &u32| Some(links[idx as usize].prev).filter(|&prev| prev != NONE);
-        let in_list = std::iter::successors(Some(tail), prev).find(|idx| !is_behind(idx));
-        let in_tree = self.out_of_order.range(..(BEHIND, 0)).next_back();
-        let newest = in_list.into_iter().chain(in_tree.map(|(_, &idx)| idx));
-        newest
-            .max_by_key(|&idx| waiters.meta(idx).key())
-            .or(Some(tail))
-    }
-
-    /// Returns the waiter without a deadline that entered the room first. Walks over waiters at the front with a
-    /// deadline, and over requeued ones that entered later.
-    pub(crate) fn first_silent<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
-        let is_silent = |idx: &u32| waiters.meta(*idx).limits.deadline == NEVER;
-        let in_list = || self.in_list(waiters).filter(is_silent);
-        let in_tree = || self.out_of_order.values().copied().filter(is_silent);
-        let mut first = in_list().next().or_else(|| in_tree().next())?;
-        // Called twice, because each of the two parts is in order, but their sequence is not.
-        earlier_entered(waiters, &mut first, in_list());
-        earlier_entered(waiters, &mut first, in_tree());
-        Some(first)
-    }
-
     /// Returns the waiters in the list, in order.
     fn in_list<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = u32> {
         let links = &waiters.links[self.links as usize];
@@ -251,26 +219,10 @@ fn grow(links: &mut Vec<Link>, idx: u32) {
     links.resize(idx as usize + 1, unlinked);
 }
 
-/// Sets `first` to the waiter of `in_order` that entered the room before it, if there is one.
-fn earlier_entered<T>(waiters: &Waiters<T>, first: &mut u32, in_order: impl Iterator<Item = u32>) {
-    for idx in in_order {
-        let (meta, entry) = (waiters.meta(idx), waiters.meta(*first).entry_key());
-        // A waiter enters at or after the arrival in its key, so all later waiters of the iterator entered after
-        // `first`.
-        if meta.key() > entry {
-            return;
-        }
-        if meta.entry_key() < entry {
-            *first = idx;
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::admit::Priority;
-    use crate::admit::age_order::AgeOrder;
     use crate::admit::nanos::NEVER;
     use crate::admit::waiters::{MILLISECOND, WaitBounds, WaitLimits, WaiterMeta};
     use proptest::prelude::*;
@@ -297,36 +249,6 @@ mod tests {
         })]
 
         #[test]
-        fn newest_is_the_latest_that_is_no_early_retry(ops in prop::collection::vec((op(), prop::bool::weighted(0.3)), 1..200)) {
-            let mut waiters = Waiters::new(WaitBounds::max_wait(NEVER));
-            let mut queue = OrderedQueue::new(List::Level);
-            let mut model: Vec<(ArrivalKey, u32)> = Vec::new();
-            for (seq, (op, is_early)) in (0u64..).zip(ops) {
-                match op {
-                    Op::Push(_) => {
-                        let key = (seq + if is_early { BEHIND } else { 0 }, seq);
-                        let limits = WaitLimits { arrival: seq, deadline: NEVER };
-                        let priority = Priority::HIGHEST;
-                        let meta = WaiterMeta::new(key, priority, limits, &mut priority.into());
-                        let idx = waiters.insert(meta, |_| ()).idx;
-                        model.push((key, idx));
-                        queue.push(&mut waiters, idx);
-                    }
-                    Op::Remove(which) | Op::Skip(which) if !model.is_empty() => {
-                        let (_, idx) = model.remove(which.index(model.len()));
-                        queue.remove(&mut waiters, idx);
-                        waiters.remove(idx);
-                    }
-                    Op::Remove(_) | Op::Skip(_) => {}
-                }
-                model.sort_unstable_by_key(|&(key, _)| AgeOrder::NewestFirst.key(key));
-                let order: Vec<u32> = model.iter().map(|(_, idx)| *idx).collect();
-                prop_assert_eq!(queue.newest(&waiters), order.first().copied());
-                prop_assert_eq!(AgeOrder::NewestFirst.to_vec(&queue, &waiters), order);
-            }
-        }
-
-        #[test]
         fn order_and_ends_are_those_of_a_sorted_list(ops in prop::collection::vec(op(), 1..400)) {
             let mut waiters = Waiters::new(WaitBounds::max_wait(NEVER));
             let mut queue = OrderedQueue::new(List::Level);
@@ -340,8 +262,7 @@ mod tests {
                         let key = (since * MILLISECOND, seq);
                         let limits = WaitLimits { arrival: key.0, deadline: NEVER };
                         let priority = Priority::HIGHEST;
-                        let mut meta = WaiterMeta::new(key, priority, limits, &mut priority.into());
-                        meta.set_entered(seq * MILLISECOND);
+                        let meta = WaiterMeta::new(key, priority, limits, &mut priority.into());
                         let idx = waiters.insert(meta, |_| ()).idx;
                         model.push((key, idx));
                         model.sort_unstable();
@@ -365,9 +286,6 @@ mod tests {
                 prop_assert_eq!(queue.len(), order.len());
                 prop_assert_eq!(queue.head(), order.first().copied());
                 prop_assert_eq!(queue.tail(), order.last().copied());
-                let silent = order.iter().filter(|&&idx| waiters.meta(idx).limits.deadline == NEVER);
-                let first = silent.min_by_key(|&&idx| waiters.meta(idx).entry_key());
-                prop_assert_eq!(queue.first_silent(&waiters), first.copied());
                 prop_assert_eq!(queue.to_vec(&waiters), order);
             }
         }

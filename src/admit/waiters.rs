@@ -167,12 +167,6 @@ impl WaiterMeta {
         self.limits.arrival + Nanos::from(self.entered_after) * MILLISECOND
     }
 
-    /// Returns the waiter's key in the order of entry, in which early retries are last, too. It is at least
-    /// [`key`](Self::key).
-    pub(crate) fn entry_key(&self) -> ArrivalKey {
-        (self.since.max(self.entered()), self.seq)
-    }
-
     pub(crate) fn tenant(&self) -> &Tenant {
         self.tenant.as_deref().unwrap_or(&NO_TENANT)
     }

@@ -138,34 +138,6 @@ async fn a_position_counts_promotions_that_are_due() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kept_slot_is_lent_after_10_s_of_silence_without_any_event() {
-    let config = config(9, None)
-        .reserve("high", ReservedSlots::Slots(1))
-        .lend(true);
-    let gate = Gate::new(SlotPool::new(2), config);
-    let of_level = |level| {
-        let now = Instant::now().into_std();
-        gate.acquire(Ticket::new(Priority(level), now), ())
-    };
-    drop(of_level(0).await.unwrap());
-    let start = Instant::now();
-    let _first = of_level(1).await.unwrap();
-    advance(ms(2_000)).await;
-    // Its position is asked for all the time, as a status stream does.
-    let mut second = of_level(1);
-    loop {
-        assert!(start.elapsed() < ms(11_000), "it waits beside a free slot");
-        if let Poll::Ready(answer) = poll(&mut second) {
-            assert!(answer.is_ok());
-            break;
-        }
-        assert_eq!(second.position(), Some(1));
-        sleep(ms(100)).await;
-    }
-    assert!(start.elapsed() >= ms(10_000));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_kept_slot_goes_to_a_waiter_that_is_promoted_without_any_event() {
     let config = config(9, None)
         .reserve("high", ReservedSlots::Slots(1))

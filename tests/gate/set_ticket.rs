@@ -59,10 +59,7 @@ async fn the_arrival_of_the_new_ticket_decides_among_equals() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slot_that_is_free_for_the_new_ticket_is_granted_at_once() {
-    let gate = gate(
-        2,
-        config().reserve("a", ReservedSlots::Slots(1)).lend(false),
-    );
+    let gate = gate(2, config().reserve("a", ReservedSlots::Slots(1)));
     let _held = granted(&mut gate.acquire(ticket(1), ())).unwrap();
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(Arc::clone(&wakes));

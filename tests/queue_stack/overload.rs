@@ -116,46 +116,6 @@ async fn a_limit_alone_refuses_none_though_callers_hang_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_go_first_while_the_queue_stands() {
-    let config = QueueConfig::new(1)
-        .max_wait(Duration::from_secs(10))
-        .target_wait(Duration::from_secs(10))
-        .lifo_when_standing(true);
-    let started = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&started);
-    let service =
-        QueueLayer::new(config).layer(service_fn(move |request: Request<Full<Bytes>>| {
-            log.lock().unwrap().push(request.uri().path().to_owned());
-            async {
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
-            }
-        }));
-    let send = |path: &str| {
-        let request = Request::builder().uri(path).body(Full::default()).unwrap();
-        tokio::spawn(service.clone().oneshot(request))
-    };
-    // For long enough, one runs and one waits: the slot was never idle lately.
-    send("/before");
-    for _ in 0..1_000 {
-        send("/before");
-        seconds(1).await;
-    }
-    started.lock().unwrap().clear();
-    let sent: Vec<_> = ["/a", "/b", "/c", "/d", "/e"].map(&send).into();
-    seconds(2).await;
-    advance(Duration::from_millis(500)).await;
-    let later: Vec<_> = ["/f", "/g"].map(&send).into();
-    seconds(8).await;
-    // From the third on, the oldest has waited for three services.
-    let order = ["/a", "/b", "/g", "/f", "/e", "/d", "/c"];
-    assert_eq!(*started.lock().unwrap(), order);
-    for request in sent.into_iter().chain(later) {
-        assert_eq!(request.await.unwrap().unwrap().status(), 200);
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_full_room_rejects_no_request_that_has_a_kept_slot() {
     let config = QueueConfig::new(2).max_size(1).displace(false);
     let reserve = tower_triage::admit::ReservedSlots::Slots(1);

@@ -214,7 +214,6 @@ fn queue(longest: Duration, rng: &mut Rng) -> QueueConfig {
         1 => Discipline::Fair,
         _ => Discipline::Deadline,
     };
-    room.lifo_when_standing = rng.bool() && room.discipline != Discipline::Deadline;
     room.max_concurrent_per_tenant = rng.bool().then(|| rng.usize(1..4));
     room.promote_after = rng.bool().then(|| Duration::from_secs(rng.u64(1..30)));
     if rng.bool() && room.discipline != Discipline::Deadline && room.promote_after.is_none() {
@@ -222,7 +221,6 @@ fn queue(longest: Duration, rng: &mut Rng) -> QueueConfig {
     } else if rng.bool() {
         let kept = ReservedSlots::Slots(rng.u32(1..3));
         room.reserve = [("high".to_owned(), kept)].into();
-        room.lend = rng.bool();
     }
     room.displace = rng.bool();
     if rng.u32(0..4) == 0 {

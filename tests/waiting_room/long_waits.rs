@@ -249,10 +249,10 @@ fn any_config() -> impl Strategy<Value = WaitingRoomConfig> {
         prop::option::weighted(0.3, 1..2_000u64),
         prop::option::weighted(0.3, 1..3usize),
         1..12usize,
-        any::<[bool; 2]>(),
+        any::<bool>(),
     )
         .prop_map(
-            |(discipline, target, max_wait, promote, per_tenant, max_size, [displace, lifo])| {
+            |(discipline, target, max_wait, promote, per_tenant, max_size, displace)| {
                 WaitingRoomConfig::default()
                     .discipline(discipline)
                     .target_wait(Duration::from_millis(target))
@@ -261,7 +261,6 @@ fn any_config() -> impl Strategy<Value = WaitingRoomConfig> {
                     .max_concurrent_per_tenant(per_tenant)
                     .max_size(max_size)
                     .displace(displace)
-                    .lifo_when_standing(lifo)
             },
         )
 }

@@ -13,7 +13,6 @@ mod level_weights;
 mod levels;
 mod long_waits;
 mod model;
-mod newest_first;
 mod on_demand;
 mod one_lane;
 mod overload;

@@ -361,38 +361,11 @@ fn both_rooms_predict_the_same() {
     };
     let config = WaitingRoomConfig::default;
     let reserve = ReservedSlots::Slots(2);
-    for config in [
-        config(),
-        config().reserve("high", reserve).lend(true),
-        config().lifo_when_standing(true),
-    ] {
+    for config in [config(), config().reserve("high", reserve)] {
         let plain = outcomes(config.clone());
         // Only the full room promotes.
         let full = outcomes(config.promote_after(Duration::from_secs(86_400)));
         assert!(plain == full);
-    }
-}
-
-#[test]
-fn silent_callers_are_served_sooner_newest_first() {
-    for load in [1.5, 3.0] {
-        let [oldest_first, newest_first] = [false, true].map(|lifo| {
-            let all = Study {
-                config: WaitingRoomConfig::default().lifo_when_standing(lifo),
-                load,
-                is_told: false,
-                ..Study::default()
-            };
-            let all = all.run();
-            let useful = useful(&all, 10);
-            let least = if lifo { 0.95 } else { 0.85 };
-            assert!(useful >= least, "{lifo} at {load}: {useful}");
-            quantile(&all, |_| true, 0.5)
-        });
-        assert!(
-            newest_first < oldest_first,
-            "at {load}: {newest_first:?} {oldest_first:?}"
-        );
     }
 }
 

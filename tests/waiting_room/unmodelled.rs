@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use tower_triage::admit::{
-    AdmitOutcome, Capacity, LevelStatus, ReservedSlots, ServiceSample, TargetWait, WaiterId,
-    WaitingRoom, WakeList,
+    AdmitOutcome, Capacity, ReservedSlots, ServiceSample, TargetWait, WaiterId, WaitingRoom,
+    WakeList,
 };
 use tower_triage::{Discipline, Priority, PriorityLevels, RejectReason, Ticket, WaitingRoomConfig};
 
@@ -19,8 +19,6 @@ const LEVELS: [&str; 3] = ["high", "normal", "low"];
 const POOLS: usize = 2;
 /// The pools of each lane.
 const LANES: [&[usize]; 3] = [&[0], &[1], &[0, 1]];
-/// A level lends its slots after this time without a request.
-const LATELY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -55,14 +53,9 @@ struct Options {
     displace: bool,
     promote_after: Option<u64>,
     reserves: [Option<ReservedSlots>; LEVELS.len()],
-    lend: bool,
 }
 
 impl Options {
-    fn keeps_any(&self) -> bool {
-        self.reserves.iter().any(Option::is_some)
-    }
-
     fn config(&self) -> WaitingRoomConfig {
         let levels = PriorityLevels::new(LEVELS, "normal").unwrap();
         let config = WaitingRoomConfig::default()
@@ -72,8 +65,7 @@ impl Options {
             .max_wait(self.max_wait.map(Duration::from_millis))
             .target_wait(self.target)
             .displace(self.displace)
-            .promote_after(self.promote_after.map(Duration::from_millis))
-            .lend(self.lend);
+            .promote_after(self.promote_after.map(Duration::from_millis));
         let reserves = LEVELS.into_iter().zip(self.reserves);
         reserves.fold(config, |config, (level, reserve)| match reserve {
             Some(reserve) => config.reserve(level, reserve),
@@ -92,7 +84,6 @@ struct Waiting {
 #[derive(Debug)]
 struct Running {
     pool: usize,
-    level: usize,
     served: ServiceSample,
 }
 
@@ -101,16 +92,12 @@ struct Driver<const ONE: bool> {
     pools: Pools<ONE>,
     options: Options,
     now: Instant,
-    /// When a request of each level, or of one above it, came last.
-    latest: [Option<Instant>; LEVELS.len()],
     tickets: Vec<(Ticket, Demand)>,
     waiting: BTreeMap<usize, Waiting>,
     running: BTreeMap<usize, Running>,
     served: usize,
     rejected: [usize; LEVELS.len()],
     cancelled: usize,
-    /// Whether the reports of lent slots may be too high: several were kept, or a pool lost slots that were taken.
-    overstates_lent: bool,
 }
 
 impl<const ONE: bool> Driver<ONE> {
@@ -123,30 +110,23 @@ impl<const ONE: bool> Driver<ONE> {
             pools,
             options,
             now: begin,
-            latest: [None; LEVELS.len()],
             tickets: Vec::new(),
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
             served: 0,
             rejected: [0; LEVELS.len()],
             cancelled: 0,
-            overstates_lent: false,
         }
     }
 
     /// Tells the capacity how many slots each level has to leave free now.
     fn update_kept(&mut self) {
-        let is_lent = |above: usize| {
-            let is_recent =
-                |latest: Option<Instant>| latest.is_some_and(|at| self.now - at <= LATELY);
-            self.options.lend && !is_recent(self.latest[above])
-        };
         let mut state = self.pools.0.lock().unwrap();
         let interval = self.options.promote_after.map(Duration::from_millis);
         state.promotions = interval.map(|interval| (self.now, interval));
         for level in 0..LEVELS.len() {
             let (mut slots, mut share) = (0.0, 0.0);
-            for above in (0..level).filter(|&above| !is_lent(above)) {
+            for above in 0..level {
                 match self.options.reserves[above] {
                     Some(ReservedSlots::Slots(kept)) => slots += f64::from(kept),
                     Some(ReservedSlots::Share(kept)) => share += kept,
@@ -192,7 +172,7 @@ impl<const ONE: bool> Driver<ONE> {
             }
             Event::End(which, is_answered) => {
                 if let Some(number) = pick(&self.running, which) {
-                    let Running { pool, served, .. } = self.running.remove(&number).unwrap();
+                    let Running { pool, served } = self.running.remove(&number).unwrap();
                     if is_answered {
                         self.room.on_answered(&served, self.now);
                     }
@@ -216,21 +196,13 @@ impl<const ONE: bool> Driver<ONE> {
                 self.advance(&mut wakes);
             }
             Event::SetSlots { pool, slots } => {
-                let taken = {
-                    let pool = &mut self.pools.0.lock().unwrap().pools[pool];
-                    pool.slots = slots;
-                    pool.taken
-                };
-                self.overstates_lent |= taken > slots;
+                self.pools.0.lock().unwrap().pools[pool].slots = slots;
                 self.update_kept();
                 self.room
                     .on_capacity_grown(&self.pools, self.now, &mut wakes);
             }
             Event::Reconfigure(options) => {
                 self.options = options;
-                if !self.options.keeps_any() {
-                    self.latest = [None; LEVELS.len()];
-                }
                 self.update_kept();
                 let config = self.options.config();
                 self.room
@@ -260,7 +232,7 @@ impl<const ONE: bool> Driver<ONE> {
         }
         ticket.patient = is_patient;
         self.tickets.push((ticket.clone(), demand));
-        self.note_level(demand.level);
+        self.update_kept();
         let pools = LANES[Pools::<ONE>::lane_of(&demand)];
         let was_free = {
             let state = self.pools.0.lock().unwrap();
@@ -303,17 +275,6 @@ impl<const ONE: bool> Driver<ONE> {
         }
     }
 
-    /// A request of this level came.
-    fn note_level(&mut self, level: usize) {
-        // Elsewhere it is not looked at.
-        if self.options.keeps_any() {
-            for level in level..LEVELS.len() {
-                self.latest[level] = Some(self.now);
-            }
-        }
-        self.update_kept();
-    }
-
     fn set_ticket(
         &mut self,
         number: usize,
@@ -324,7 +285,7 @@ impl<const ONE: bool> Driver<ONE> {
         let mut ticket = Ticket::new(Priority(demand.level as u8), self.now).tenant(tenant.into());
         let waiting = &self.waiting[&number];
         ticket.patient = waiting.is_patient;
-        self.note_level(demand.level);
+        self.update_kept();
         let (id, mut given) = (self.waiting[&number].id, demand);
         let (pools, now) = (&self.pools, self.now);
         let is_changed = self
@@ -344,12 +305,7 @@ impl<const ONE: bool> Driver<ONE> {
     fn start(&mut self, number: usize, pool: usize) {
         let (_, demand) = &self.tickets[number];
         let served = self.room.served(&self.pools, demand, self.now);
-        let level = self.level(demand);
-        let running = Running {
-            pool,
-            level,
-            served,
-        };
+        let running = Running { pool, served };
         assert!(self.running.insert(number, running).is_none());
         self.served += 1;
     }
@@ -412,14 +368,6 @@ impl<const ONE: bool> Driver<ONE> {
             let waiting = waiting.filter(|waiting| self.level(&waiting.demand) == nth);
             assert_eq!(level.waiting, waiting.count());
             assert_eq!(level.stats.rejected() as usize, self.rejected[nth]);
-            assert!(level.lent <= level.reserved);
-            assert!(level.lent == 0 || self.options.lend);
-        }
-        let sum = |of: fn(&LevelStatus) -> usize| levels.iter().map(of).sum::<usize>();
-        let below = self.running.values().filter(|running| running.level > 0);
-        self.overstates_lent |= sum(|level| level.reserved) > 1;
-        if !self.overstates_lent {
-            assert!(sum(|level| level.lent) <= below.count());
         }
     }
 
@@ -470,20 +418,16 @@ fn options() -> impl Strategy<Value = Options> {
         any::<bool>(),
         prop::option::weighted(0.3, 100u64..10_000),
         [reserve(), reserve(), reserve()],
-        any::<bool>(),
     )
         .prop_map(
-            |(discipline, max_size, max_wait, target, displace, promote_after, reserves, lend)| {
-                Options {
-                    discipline,
-                    max_size,
-                    max_wait,
-                    target,
-                    displace,
-                    promote_after,
-                    reserves,
-                    lend,
-                }
+            |(discipline, max_size, max_wait, target, displace, promote_after, reserves)| Options {
+                discipline,
+                max_size,
+                max_wait,
+                target,
+                displace,
+                promote_after,
+                reserves,
             },
         )
 }

@@ -240,7 +240,6 @@ fn level_state(level: LevelStatus) -> LevelState {
         estimated_wait_seconds: level.estimated_wait.map(|wait| wait.as_secs_f64()),
         target_wait_seconds: level.target_wait.map(|wait| wait.as_secs_f64()),
         reserved: level.reserved,
-        lent: level.lent,
         name: level.name,
     }
 }

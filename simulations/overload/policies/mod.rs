@@ -79,13 +79,6 @@ pub(crate) const POLICIES: &[Entry] = &[
         make: |setting| Box::new(ours::Ours::new(setting, ours::after(setting))),
     },
     Entry {
-        name: "after, newest first",
-        make: |setting| {
-            let config = ours::after(setting).lifo_when_standing(true);
-            Box::new(ours::Ours::new(setting, config))
-        },
-    },
-    Entry {
         name: "after, max_wait = patience",
         make: |setting| {
             let config = ours::after(setting).max_wait(setting.patience);

@@ -49,14 +49,4 @@ pub enum InvalidWaitingRoom {
         "`level_weights` and {0} exclude each other, because {0} is for strict levels: leave one of them out"
     )]
     LevelWeightsBeside(&'static str),
-    /// Without a target, the room can't tell that a queue is standing.
-    #[error(
-        "`lifo_when_standing` is true with `target_wait = \"none\"`: it needs a target, seconds or \"auto\""
-    )]
-    LifoNeedsTarget,
-    /// The discipline orders waiters by their deadlines, so it excludes the order by age.
-    #[error(
-        "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
-    )]
-    LifoByDeadline,
 }

@@ -131,27 +131,9 @@ pub struct WaitingRoomConfig {
     /// The predicted wait above which arrivals may be refused. Default [`TargetWait::Auto`]. It has an effect only in
     /// front of a capacity. `target_wait` in a file.
     pub target_wait: TargetWait,
-    /// `true` to serve the newest first while a queue is standing, so that some requests are served well instead of all
-    /// of them badly. Default `false`.
-    ///
-    /// A queue is standing while the waiter without a deadline that entered the room first, whatever its level, has
-    /// waited in it for three service times of its pool. The order applies to requests of one level, and with
-    /// [`Discipline::Fair`] of one tenant. Retries that came too early stay behind first attempts. A request that came
-    /// back (see [`Ticket::requeued`](super::Ticket::requeued)) is as new as its first arrival.
-    ///
-    /// The price is paid by the older waiters, which wait in vain until their time is over. Newcomers are admitted
-    /// without regard to the waiters that they pass, so a room may fill up with those.
-    ///
-    /// The setting needs a `target_wait`. It has no effect beside
-    /// [`Overflow::Backpressure`](crate::queue::Overflow::Backpressure), without slots, and on partitions with
-    /// [`Discipline::Deadline`].
-    pub lifo_when_standing: bool,
     /// Slots that are reserved for a level and those above, by the level's name. Requests of lower levels wait rather
     /// than take one of these slots. With reserved slots, every arrival takes the lock. Default empty.
     pub reserve: HashMap<String, ReservedSlots>,
-    /// `true` to lend the reserved slots of a level to lower levels after 10 s without a request of that level or
-    /// above. Default `false`. In a file, `lend` is a key beside the levels in `reserve`.
-    pub lend: bool,
     /// The shares of levels, by the level's name, as an alternative to strict priorities. While requests of several
     /// levels wait, these levels divide the slots of each lane in proportion to their shares. A level without an entry
     /// weighs 1. By default the map is empty, so a more urgent level always goes first. `level_weights` in a file, as
@@ -230,15 +212,10 @@ macro_rules! room_methods {
             displace(displace: bool) |room| room.displace = displace;
             /// Sets the predicted wait above which arrivals may be refused.
             target_wait(target: impl Into<TargetWait>) |room| room.target_wait = target.into();
-            /// Sets `lifo_when_standing`. If it is `true`, the newest of equal rank go first while a queue is standing.
-            lifo_when_standing(lifo_when_standing: bool) |room| room.lifo_when_standing = lifo_when_standing;
             /// Reserves slots for the level of this name and those above.
             reserve(level: impl Into<String>, reserve: ReservedSlots) |room| {
                 room.reserve.insert(level.into(), reserve)
             };
-            /// Sets `lend`. If it is `true`, reserved slots are lent to lower levels while the levels that they are
-            /// reserved for send no requests.
-            lend(lend: bool) |room| room.lend = lend;
             /// Gives the level of this name a share of `weight`, and a share of 1 to all levels without an entry.
             /// Levels are then no longer strict.
             level_weight(level: impl Into<String>, weight: u32) |room| {
@@ -293,12 +270,6 @@ impl WaitingRoomConfig {
         }
         self.refuse_twice("reserve", self.reserve.keys())?;
         self.validate_level_weights()?;
-        if self.lifo_when_standing && self.target_wait == TargetWait::Off {
-            return Err(InvalidWaitingRoom::LifoNeedsTarget);
-        }
-        if self.lifo_when_standing && self.discipline == Discipline::Deadline {
-            return Err(InvalidWaitingRoom::LifoByDeadline);
-        }
         match self.weights.iter().find(|(_, weight)| **weight == 0) {
             Some((tenant, _)) => Err(InvalidWaitingRoom::ZeroWeight(tenant.clone())),
             None => Ok(()),
@@ -318,9 +289,7 @@ impl Default for WaitingRoomConfig {
             promote_after: None,
             displace: true,
             target_wait: TargetWait::Auto,
-            lifo_when_standing: false,
             reserve: HashMap::new(),
-            lend: false,
             level_weights: HashMap::new(),
             weights: HashMap::new(),
             tenant_limits: HashMap::new(),
@@ -347,9 +316,7 @@ mod tests {
             .promote_after(seconds(10))
             .displace(false)
             .target_wait(seconds(1))
-            .lifo_when_standing(true)
             .reserve("gold", ReservedSlots::Slots(1))
-            .lend(true)
             .level_weight("gold", 3)
             .weight("team-a", 4)
             .tenant_limits("team-a", TenantLimits::default().max_size(9).concurrency(0));
@@ -367,9 +334,7 @@ mod tests {
             promote_after: Some(seconds(10)),
             displace: false,
             target_wait: TargetWait::After(seconds(1)),
-            lifo_when_standing: true,
             reserve: HashMap::from([("gold".to_owned(), ReservedSlots::Slots(1))]),
-            lend: true,
             level_weights: HashMap::from([("gold".to_owned(), 3)]),
             weights: HashMap::from([("team-a".into(), 4)]),
             tenant_limits: HashMap::from([("team-a".into(), limits)]),
@@ -415,15 +380,5 @@ mod tests {
             "`reserve` names the level \"high\" twice (case is ignored)"
         );
         assert_eq!(room().weight("", u32::MAX).validate(), Ok(()));
-        let lifo = || room().lifo_when_standing(true);
-        assert_eq!(lifo().discipline(Discipline::Fair).validate(), Ok(()));
-        assert_eq!(
-            refusal(lifo().target_wait(TargetWait::Off)),
-            "`lifo_when_standing` is true with `target_wait = \"none\"`: it needs a target, seconds or \"auto\""
-        );
-        assert_eq!(
-            refusal(lifo().discipline(Discipline::Deadline)),
-            "`lifo_when_standing` is true with `discipline = \"deadline\"`: it must be \"fifo\" or \"fair\""
-        );
     }
 }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use self::clock::Clock;
 pub(crate) use self::clock::{BEHIND, is_requeued, new_place};
 use self::counters::Counters;
-use super::age_order::AgeOrder;
 use super::flow::FlowWeights;
 use super::nanos::{NEVER, Nanos, seconds, span};
 use super::overload::{Arriving, Overload, Reserves, ServiceSample, Slots};
@@ -39,8 +38,6 @@ pub(crate) struct RoomBase {
     /// The slots of each tenant that were counted when they were granted. They survive every change of the
     /// configuration, as the slots do.
     pub(crate) leases: TenantCounts,
-    /// The order of waiters of equal rank.
-    pub(crate) age_order: AgeOrder,
 }
 
 impl RoomBase {
@@ -56,7 +53,6 @@ impl RoomBase {
             sampled_at: 0,
             reserves: Reserves::new(&config),
             leases: TenantCounts::default(),
-            age_order: AgeOrder::OldestFirst,
             limits_slots: config.limits_slots(),
             config,
         }
@@ -71,9 +67,7 @@ impl RoomBase {
         let names = config.levels.names();
         let names = names.map(|name| old.iter().position(|old| old.eq_ignore_ascii_case(name)));
         let old_levels: Vec<Option<usize>> = names.collect();
-        let mut reserves = Reserves::new(&config);
-        reserves.go_on_from(&self.reserves, |level| old_levels[level]);
-        self.reserves = reserves;
+        self.reserves = Reserves::new(&config);
         self.counters.set_levels(&old_levels);
         self.limits_slots = config.limits_slots();
         self.config = config;
@@ -84,7 +78,7 @@ impl RoomBase {
     pub(crate) fn kept_above(&self, level: u8) -> KeptSlots {
         match self.reserves.is_empty() {
             true => KeptSlots::NONE,
-            false => self.reserves.above(level, self.clock.now),
+            false => self.reserves.above(level),
         }
     }
 
@@ -293,25 +287,13 @@ impl RoomBase {
 
     /// Compares a wait that ended with its prediction, which is above 0.
     pub(crate) fn on_wait_ended(&mut self, pool: PoolId, meta: &WaiterMeta, is_served: bool) {
-        // With the newest first, predictions do not apply to waiters that others pass.
-        if self.age_order == AgeOrder::OldestFirst {
-            let arrival = meta.limits.arrival;
-            let load = self.overload.pool_mut(pool);
-            // If the slots became ready after the arrival, the wait includes a start and teaches nothing about the
-            // service.
-            if load.is_made_since(arrival) {
-                let actual = seconds(self.clock.now.saturating_sub(arrival));
-                load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
-            }
+        let arrival = meta.limits.arrival;
+        let load = self.overload.pool_mut(pool);
+        // If the slots became ready after the arrival, the wait includes a start and teaches nothing about the service.
+        if load.is_made_since(arrival) {
+            let actual = seconds(self.clock.now.saturating_sub(arrival));
+            load.on_wait_ended(meta.priority, meta.predicted.into(), actual, is_served);
         }
-    }
-
-    /// Returns `true` if this waiter, which has no deadline, is in a standing queue. It is standing if the waiter has
-    /// been in the room for several service times of its pool.
-    pub(crate) fn is_standing(&self, meta: &WaiterMeta, pool: PoolId) -> bool {
-        let waited = seconds(self.clock.now.saturating_sub(meta.entered()));
-        let service = self.overload.service_seconds(pool);
-        service.is_some_and(|service| waited > STANDING_SERVICES * service)
     }
 
     /// Returns the shortest of this lane's latest service times until the answer began, in seconds, or 0 while there
@@ -365,10 +347,6 @@ impl RoomBase {
         self.overload.shares.on_served(flow, cost, self.clock.now);
     }
 }
-
-/// The wait of the oldest waiter without a deadline from which on a queue is standing, in service times. A queue that
-/// only keeps the slots busy is shorter.
-const STANDING_SERVICES: f64 = 3.0;
 
 /// The least time between two services that are watched, in nanoseconds. A thousand per second teach as much as a
 /// million.

@@ -77,15 +77,14 @@ impl<T> Common<T> {
     /// Returns the waiter that goes first in the order of levels.
     #[inline]
     pub(super) fn next_by_level(&self) -> Option<u32> {
-        self.by_level.next(&self.waiters, self.base.age_order)
+        self.by_level.next(&self.waiters)
     }
 
     /// Returns all waiters in the order of levels, highest level first.
     pub(super) fn all_by_level(&self) -> Vec<u32> {
-        let order = self.base.age_order;
         let levels = (0..=u8::MAX).take(self.base.config.levels.count());
         levels
-            .flat_map(|level| self.by_level.level(&self.waiters, level, order))
+            .flat_map(|level| self.by_level.level(&self.waiters, level))
             .collect()
     }
 }

@@ -45,15 +45,9 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         }
     }
 
-    /// Returns the number of waiters that go before a newcomer. It goes behind all of its level, or before them if the
-    /// newest go first.
+    /// Returns the number of waiters that go before a newcomer, which goes behind all of its level.
     fn ahead_by_level(&self, newcomer: Newcomer<'_>) -> usize {
-        let Common { base, by_level, .. } = &self.common;
-        let up_to = by_level.count_above(newcomer.level);
-        match base.age_order.is_next(newcomer.key) {
-            true => up_to - by_level.count(newcomer.level),
-            false => up_to,
-        }
+        self.common.by_level.count_above(newcomer.level)
     }
 
     /// Returns the number of waiters of other groups than that of `lane` on which a slot of `pool` would be spent

@@ -23,7 +23,6 @@ use super::Common;
 use super::discipline::{DispatchKey, FlowState, LevelQueue};
 use super::order::needs_lanes;
 use crate::admit::Discipline;
-use crate::admit::age_order::AgeOrder;
 use crate::admit::capacity::{Partition, PoolId, PoolSet};
 use crate::admit::flow::FlowWeights;
 use crate::admit::heap::Heap;
@@ -129,8 +128,6 @@ pub(crate) struct Lanes<L> {
     dispatches: u64,
     levels: usize,
     pub(super) weights: Arc<FlowWeights>,
-    /// The order of equals, oldest or newest first.
-    age_order: AgeOrder,
     pub(super) discipline: Discipline,
     /// `true` if the order `Levels` does not suffice, by the configuration or because of a lane that was opened.
     pub(super) are_needed: bool,
@@ -171,7 +168,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             base: 0,
             dispatches: 0,
             levels: config.levels.count(),
-            age_order: base.age_order,
             weights: Arc::clone(&base.weights),
             discipline: config.discipline,
             are_needed: needs_lanes(config, base.has_slots),
@@ -362,23 +358,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         }
     }
 
-    /// Sets the order of equals, oldest or newest first. If it changes, this takes O(lanes and flows).
-    pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
-        if self.age_order == order {
-            return;
-        }
-        self.age_order = order;
-        let lanes: Vec<_> = self.lanes.iter().map(|(lane, _)| lane as u32).collect();
-        for index in lanes {
-            let levels = &mut self.lanes[index as usize].levels;
-            levels
-                .iter_mut()
-                .for_each(|queue| queue.set_age_order(waiters, order));
-            // The refresh begins at the first level, because every head may be another.
-            self.refresh(waiters, index, 0);
-        }
-    }
-
     /// Gives back the memory that the present waiters can do without. Their order stays.
     pub(crate) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         for (_, lane) in &mut self.lanes {
@@ -450,7 +429,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let was_occupied = lane.head.is_some();
         // The head was at this level or below, so all levels above are empty.
         for (level, queue) in (changed..).zip(&lane.levels[changed..]) {
-            if let Some(idx) = queue.head(waiters) {
+            if let Some(idx) = queue.head() {
                 // The rank is set even if the head is the same, because its key may have changed.
                 order.set(lane.member, (level as u64, queue.head_key(waiters, idx)));
                 let level = level as u8;

@@ -29,7 +29,6 @@ pub(super) use self::common::Common;
 pub(super) use self::discipline::{Newcomer, UNIT};
 use self::order::{Levels, Order};
 pub(super) use self::rebuild::Relink;
-use super::age_order::AgeOrder;
 use super::capacity::{Partition, PoolId, PoolSet};
 use super::nanos::Nanos;
 use super::room_base::RoomBase;
@@ -571,43 +570,5 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
             Some(eviction) => eviction.last(),
             None => self.common.by_level.lowest_and_latest(),
         }
-    }
-
-    /// Sets the order of waiters of equal rank, oldest or newest first, in all lanes.
-    pub(super) fn update_age_order(&mut self) {
-        let Common {
-            base,
-            waiters,
-            by_level,
-            ..
-        } = &self.common;
-        let first = by_level.first_silent(waiters).map(|idx| {
-            // A parked waiter is outside of its lane, so it has no pools here.
-            let pools = match waiters.meta(idx).is_parked {
-                true => &[],
-                false => self.pools_of(idx),
-            };
-            (idx, pools.first().copied().unwrap_or(ONLY_POOL))
-        });
-        let stands = base.config.lifo_when_standing
-            && first.is_some_and(|(first, pool)| base.is_standing(waiters.meta(first), pool));
-        self.common.base.age_order = match stands {
-            true => AgeOrder::NewestFirst,
-            false => AgeOrder::OldestFirst,
-        };
-        if let Order::Lanes(order) = &mut self.order {
-            let Common { base, waiters, .. } = &self.common;
-            order.lanes.set_age_order(waiters, base.age_order);
-        }
-    }
-}
-
-impl<L, T> std::fmt::Debug for WaitQueue<L, T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WaitQueue")
-            .field("config", &self.common.base.config)
-            .field("waiting", &self.common.base.counters.waiting)
-            .field("stats", &self.common.base.counters.stats)
-            .finish_non_exhaustive()
     }
 }

@@ -79,12 +79,11 @@ impl<L: Clone + Eq + Hash, T> WaitQueue<L, T> {
         lane: u32,
         best: Head,
     ) -> bool {
-        let Common { base, waiters, .. } = &self.common;
+        let waiters = &self.common.waiters;
         match &self.order {
             Order::Levels(_) => {
-                let order = base.age_order;
                 let best = waiters.meta(best.idx);
-                (newcomer.level, order.key(newcomer.key)) < (best.level, order.key(best.key()))
+                (newcomer.level, newcomer.key) < (best.level, best.key())
             }
             Order::Lanes(order) => {
                 let lanes = &order.lanes;

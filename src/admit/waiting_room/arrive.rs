@@ -114,10 +114,9 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             return Err(RejectReason::ShuttingDown);
         }
         if base.counters.waiting == 0 {
-            // An empty room has nothing to offer slots to, so slots that are lent by now count as offered.
-            base.reserves.begin_offer(now);
+            // An empty room has nothing to offer slots to.
+            base.reserves.begin_offer();
         }
-        base.reserves.on_arrival(level, now);
         let limits = base.clock.limits(ticket, now);
         let lane = match self.lease_or_lane(capacity, demand, (&mut *ticket, limits), now, wakes)? {
             Ok(lease) => {
@@ -153,14 +152,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             ask::on_overtake(capacity, lease, Priority(level));
         }
         self.queue.on_leased(&ticket.tenant);
-        let base = self.base_mut();
-        base.overload.idleness.on_served(level);
-        if base.reserves.may_lend()
-            && let Some(pool) = ask::pool(capacity, lease)
-        {
-            let usage = ask::usage(capacity, pool);
-            base.reserves.on_leased(level, pool, usage, base.clock.now);
-        }
+        self.base_mut().overload.idleness.on_served(level);
     }
 
     /// Returns the slot that the capacity gives to a request, or the lane if the request has to wait.

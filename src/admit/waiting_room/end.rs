@@ -11,7 +11,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     #[inline]
     pub(super) fn grant(
         &mut self,
-        capacity: &C,
         idx: u32,
         (lease, pool): (C::Lease, PoolId),
         wakes: &mut WakeList<W>,
@@ -20,11 +19,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let flows = self.queue.flows_of(idx);
         let Common { base, waiters, .. } = &mut self.queue.common;
         let meta = waiters.meta(idx);
-        if base.reserves.may_lend() {
-            let usage = ask::usage(capacity, pool);
-            base.reserves
-                .on_leased(meta.level, pool, usage, base.clock.now);
-        }
         // While only patient waiters are present, slots that are reserved for others may be free, so hand-overs are not
         // measured.
         if !meta.is_patient || base.counters.placed() > 0 {

@@ -155,9 +155,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         while let Some((id, why)) = self.queue.expire_next(now) {
             self.reject_unlinked(id.idx, why, wakes);
         }
-        if self.base().has_age_order() {
-            self.queue.update_age_order();
-        }
     }
 
     /// Handles the arrival of a request. It gets a free slot, unless a better waiter could use the slot. Otherwise it
@@ -208,7 +205,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if !self.waiters().waits(id) {
             return false;
         }
-        let Priority(level) = self.base().config.levels.clamp(ticket.priority);
         let lane = self.lane(capacity, demand);
         let lane = lane.unwrap_or_else(|_| self.queue.lane_of(id.idx));
         self.observe_lane(capacity, lane);
@@ -217,7 +213,6 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.queue.replace_ticket(id.idx, ticket, limits, lane, now);
         let waiter = self.waiters_mut().payload_mut(id.idx);
         std::mem::swap(&mut waiter.demand, demand);
-        self.base_mut().reserves.on_arrival(level, now);
         // Checked before the offer, because the wait may be over.
         self.end_waits(now, wakes);
         self.offer_to(capacity, id, wakes);
@@ -244,7 +239,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let (scope, best) = self.best_for(pool, self.queue.lane_of(id.idx));
             // The best waiter is `None` if the capacity names a pool that does not serve the waiter's lane.
             if best.is_none_or(|best| best.idx == id.idx) {
-                return self.grant(capacity, id.idx, (lease, pool), wakes);
+                return self.grant(id.idx, (lease, pool), wakes);
             }
             if !self.pass_on(capacity, lease, scope, wakes) {
                 return;
@@ -376,8 +371,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     /// if waiters may now use slots that were reserved for a level. The caller then has to call
     /// [`on_capacity_grown`](Self::on_capacity_grown).
     pub fn advance(&mut self, now: Instant, wakes: &mut WakeList<W>) -> bool {
-        let now = self.advance_to(now, wakes);
-        self.base_mut().reserves.begin_offer(now)
+        self.advance_to(now, wakes);
+        self.base_mut().reserves.begin_offer()
     }
 
     /// Brings the room up to `now`, but leaves the offer of reserved slots to the next [`advance`](Self::advance).
@@ -399,16 +394,18 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self.or_offer(self.waiters().timeout(id.idx))
     }
 
-    /// Returns the earlier of `end` and the next time at which reserved slots become available to waiters, because they
-    /// are lent or a waiter is promoted.
+    /// Returns the earlier of `end` and the next time at which reserved slots become available to waiters, because one of
+    /// them is promoted.
     #[inline]
     fn or_offer(&self, end: Nanos) -> Nanos {
         let base = self.base();
         if base.counters.waiting == 0 || base.reserves.is_empty() {
             return end;
         }
-        let promotion = self.queue.next_promotion();
-        end.min(base.reserves.next_offer()).min(promotion)
+        match base.reserves.has_offer() {
+            true => 0,
+            false => end.min(self.queue.next_promotion()),
+        }
     }
 
     /// Sets the waiter's waker, and returns the one that it replaces.

@@ -26,7 +26,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
                 Ok((lease, pool)) => {
                     let is_granted = self.hand_over(capacity, best, (lease, pool), pump, wakes);
                     // The slot that was released is granted, and every other free slot has a release of its own. With
-                    // reserves the loop goes on, because a reserved slot may be lent by now.
+                    // reserves the loop goes on, because a waiter that was promoted may use a reserved slot.
                     if is_granted && scope.is_about(pool) && self.base().reserves.is_empty() {
                         return;
                     }
@@ -74,7 +74,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             self.reject_idx(best.idx, RejectReason::DeadlinePassed, wakes);
             return false;
         }
-        self.grant(capacity, best.idx, (lease, pool), wakes);
+        self.grant(best.idx, (lease, pool), wakes);
         true
     }
 

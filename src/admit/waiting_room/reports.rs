@@ -160,7 +160,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let wait = self.longest_wait(capacity, level);
         let pool = wait.map_or(PoolId(0), |wait| wait.pool);
         let base = self.base_mut();
-        let (reserved, lent) = base.reserved_and_lent(capacity, level);
+        let reserved = base.reserved(capacity, level);
         LevelStatus {
             name: base.config.levels.name(Priority(level)).to_owned(),
             waiting,
@@ -170,25 +170,21 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             estimated_wait: wait.and_then(|wait| base.corrected(level, wait)),
             target_wait: base.target_at(pool, level),
             reserved,
-            lent,
         }
     }
 }
 
 impl RoomBase {
-    /// Returns the number of slots that are reserved for a level, and the number of them that are lent.
-    fn reserved_and_lent<C: Capacity>(&mut self, capacity: &C, level: u8) -> (usize, usize) {
+    /// Returns the number of slots that are reserved for a level.
+    fn reserved<C: Capacity>(&self, capacity: &C, level: u8) -> usize {
         if self.reserves.is_empty() {
-            return (0, 0);
+            return 0;
         }
-        let mut sum = (0, 0);
-        for &pool in ask::all_pools(capacity).iter() {
-            let (reserved, lent) =
-                self.reserves
-                    .status(level.into(), pool, ask::usage(capacity, pool));
-            sum = (sum.0 + reserved, sum.1 + lent);
-        }
-        sum
+        let pools = ask::all_pools(capacity);
+        let limits = pools.iter().map(|&pool| ask::usage(capacity, pool).0);
+        limits
+            .map(|limit| self.reserves.of_level(level.into(), limit))
+            .sum()
     }
 
     /// Returns a predicted wait, corrected by the outcome of past predictions. `None` if it exceeds the range of a

@@ -75,9 +75,8 @@ impl TestRoom {
             .collect()
     }
 
-    fn reserved_and_lent(&mut self) -> (usize, usize) {
-        let levels = self.room.levels(&self.endpoints, self.now);
-        (levels[0].reserved, levels[0].lent)
+    fn reserved(&mut self) -> usize {
+        self.room.levels(&self.endpoints, self.now)[0].reserved
     }
 }
 
@@ -153,23 +152,13 @@ fn an_estimate_is_that_of_the_slowest_endpoint_for_which_requests_wait() {
 }
 
 #[test]
-fn slots_are_kept_and_lent_by_each_endpoint_in_service() {
-    let config = config().reserve("high", ReservedSlots::Slots(1)).lend(true);
+fn slots_are_kept_by_each_endpoint_in_service() {
+    let config = config().reserve("high", ReservedSlots::Slots(1));
     let endpoints = capacity([endpoint("a", 2, &["m"]), endpoint("b", 3, &["n"])]);
     let mut room = TestRoom::new(endpoints, config);
-    room.now += Duration::from_secs(60);
-    assert_eq!(room.reserved_and_lent(), (2, 0));
-    for _ in 0..2 {
-        room.arrives("m", 1).unwrap();
-        room.arrives("n", 1).unwrap();
-    }
-    assert_eq!(room.reserved_and_lent(), (2, 1));
-    room.arrives("n", 1).unwrap();
-    assert_eq!(room.reserved_and_lent(), (2, 2));
-    room.ends_after(1);
-    assert_eq!(room.reserved_and_lent(), (2, 1));
+    assert_eq!(room.reserved(), 2);
     room.endpoints.endpoints()[1].set_healthy(false);
-    assert_eq!(room.reserved_and_lent(), (1, 0));
+    assert_eq!(room.reserved(), 1);
 }
 
 #[test]

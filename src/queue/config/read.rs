@@ -38,10 +38,12 @@ macro_rules! table {
             displace: Option<bool>,
             #[serde(default, deserialize_with = "target_wait")]
             target_wait: TargetWait,
-            #[serde(default)]
-            lifo_when_standing: bool,
+            /// A key that is gone. It is known here only for the sake of its error.
+            #[serde(default, deserialize_with = "lifo_is_gone")]
+            #[allow(dead_code, reason = "no value is accepted")]
+            lifo_when_standing: (),
             #[serde(default, deserialize_with = "reserve")]
-            reserve: (HashMap<String, ReservedSlots>, bool),
+            reserve: HashMap<String, ReservedSlots>,
             #[serde(default)]
             level_weights: HashMap<String, u32>,
             #[serde(default)]
@@ -54,7 +56,6 @@ macro_rules! table {
             /// Takes the waiting room out of the table.
             fn room<E: Error>(&mut self) -> Result<WaitingRoomConfig, E> {
                 let default = WaitingRoomConfig::default();
-                let (reserve, lend) = std::mem::take(&mut self.reserve);
                 let weights = std::mem::take(&mut self.tenant_weights).into_iter();
                 let limits = std::mem::take(&mut self.tenant_limits).into_iter();
                 Ok(WaitingRoomConfig {
@@ -67,9 +68,7 @@ macro_rules! table {
                     promote_after: self.promote_after_seconds,
                     displace: self.displace.unwrap_or(default.displace),
                     target_wait: self.target_wait,
-                    lifo_when_standing: self.lifo_when_standing,
-                    reserve,
-                    lend,
+                    reserve: std::mem::take(&mut self.reserve),
                     level_weights: std::mem::take(&mut self.level_weights),
                     weights: weights.map(|(name, n)| (name.into(), n)).collect(),
                     tenant_limits: limits.map(|(name, own)| (name.into(), own)).collect(),
@@ -289,18 +288,23 @@ impl<'de> Deserialize<'de> for Concurrency {
     }
 }
 
-/// Reads the slots that are reserved for levels, and whether they are lent: `{ high = 1, low = "10%", lend = true }`.
-fn reserve<'de, D: Deserializer<'de>>(
-    from: D,
-) -> Result<(HashMap<String, ReservedSlots>, bool), D::Error> {
-    let (mut levels, mut lend) = (HashMap::new(), false);
+/// Refuses a key that is gone.
+fn lifo_is_gone<'de, D: Deserializer<'de>>(from: D) -> Result<(), D::Error> {
+    serde::de::IgnoredAny::deserialize(from)?;
+    Err(D::Error::custom(
+        "`lifo_when_standing` is gone, because `target_wait` keeps queues short: remove the key",
+    ))
+}
+
+/// Reads the slots that are reserved for levels: `{ high = 1, low = "10%" }`.
+fn reserve<'de, D: Deserializer<'de>>(from: D) -> Result<HashMap<String, ReservedSlots>, D::Error> {
+    let mut levels = HashMap::new();
     // In order, so that the same one of several mistakes is reported each time.
     for (name, value) in BTreeMap::<String, Scalar>::deserialize(from)? {
         let slots = match &value {
             // A level may be called `lend`, too, so the type of the value decides.
-            Scalar::Switch(value) if name == "lend" => {
-                lend = *value;
-                continue;
+            Scalar::Switch(_) if name == "lend" => {
+                return Err(D::Error::custom(LEND_IS_GONE));
             }
             Scalar::Whole(slots) => u32::try_from(*slots).ok().map(ReservedSlots::Slots),
             Scalar::Word(share) => share
@@ -316,8 +320,11 @@ fn reserve<'de, D: Deserializer<'de>>(
         )?;
         levels.insert(name, slots);
     }
-    Ok((levels, lend))
+    Ok(levels)
 }
+
+const LEND_IS_GONE: &str = "`reserve.lend` is gone, because reserved slots are never lent: remove the key, or replace \
+    `reserve` by `level_weights`, with which a level gets what the others leave idle";
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -29,7 +29,6 @@ const LEVEL_REJECTED: &str = "triage_level_rejected_total";
 const LEVEL_ESTIMATE: &str = "triage_level_estimated_wait_seconds";
 const LEVEL_TARGET: &str = "triage_level_target_wait_seconds";
 const LEVEL_RESERVED: &str = "triage_level_reserved_slots";
-const LEVEL_LENT: &str = "triage_level_lent_slots";
 const IN_FLIGHT: &str = "triage_endpoint_in_flight";
 const LIMIT: &str = "triage_endpoint_limit";
 const ADAPTIVE: &str = "triage_endpoint_limit_adaptive";
@@ -61,7 +60,6 @@ fn describe_gauges() {
         (RUNNING, "Requests that are being served."),
         (LEVEL_WAITING, "Requests that wait, by level."),
         (LEVEL_RESERVED, "Slots kept for a level and those above."),
-        (LEVEL_LENT, "Kept slots that lower levels have."),
         (IN_FLIGHT, "Requests that an endpoint serves."),
         (LIMIT, "Requests that an endpoint may serve at a time."),
     ] {
@@ -198,7 +196,7 @@ impl Metrics {
         let now = status.levels.iter().map(|level| level.name.clone());
         let before = std::mem::replace(&mut shown.levels, now.collect());
         for gone in before.difference(&shown.levels) {
-            set_level(gone, [0.0, 0.0, 0.0, 0.0, f64::NAN, f64::INFINITY]);
+            set_level(gone, [0.0, 0.0, 0.0, f64::NAN, f64::INFINITY]);
         }
         status.levels.iter().for_each(record_level);
     }
@@ -222,13 +220,12 @@ fn set_endpoint(endpoint: &str, values: [f64; 4]) {
 }
 
 fn record_level(level: &LevelStatus) {
-    let counts = [level.waiting, level.reserved, level.lent].map(|count| count as f64);
-    let [waiting, reserved, lent] = counts;
+    let [waiting, reserved] = [level.waiting, level.reserved].map(|count| count as f64);
     let seconds = |wait: Option<Duration>| wait.map(|wait| wait.as_secs_f64());
     let oldest = seconds(level.oldest).unwrap_or(0.0);
     let estimate = seconds(level.estimated_wait).unwrap_or(f64::NAN);
     let target = seconds(level.target_wait).unwrap_or(f64::INFINITY);
-    let values = [waiting, reserved, lent, oldest, estimate, target];
+    let values = [waiting, reserved, oldest, estimate, target];
     set_level(&level.name, values);
     for (code, count) in level.stats.by_code() {
         // A level is counted for a code only from its first such request on, as with the labels of every counter.
@@ -239,12 +236,11 @@ fn record_level(level: &LevelStatus) {
     }
 }
 
-fn set_level(level: &str, values: [f64; 6]) {
+fn set_level(level: &str, values: [f64; 5]) {
     let name = SharedString::from_shared(level.into());
     let gauges = [
         LEVEL_WAITING,
         LEVEL_RESERVED,
-        LEVEL_LENT,
         LEVEL_OLDEST,
         LEVEL_ESTIMATE,
         LEVEL_TARGET,

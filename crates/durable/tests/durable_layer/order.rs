@@ -69,9 +69,7 @@ async fn a_batch_takes_what_online_traffic_leaves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reserved_slot_is_left_to_the_urgent() {
-    let config = queue(2)
-        .reserve("high", ReservedSlots::Slots(1))
-        .lend(false);
+    let config = queue(2).reserve("high", ReservedSlots::Slots(1));
     let world = World::with(config, StoreConfig::default(), |layer| layer);
     world.work();
     for name in ["batch-1", "batch-2", "batch-3"] {

@@ -69,11 +69,7 @@ async fn a_slot_is_free_before_its_outcome_is_stored() {
 #[tokio::test(start_paused = true)]
 async fn a_reserved_slot_is_not_kept_for_what_another_worker_took() {
     let store = store(StoreConfig::default());
-    let config = || {
-        queue(2)
-            .reserve("high", ReservedSlots::Slots(1))
-            .lend(false)
-    };
+    let config = || queue(2).reserve("high", ReservedSlots::Slots(1));
     let worlds = [(); 3].map(|()| World::over(store.clone(), config(), |layer| layer));
     for world in &worlds {
         world.work();

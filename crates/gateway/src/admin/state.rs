@@ -44,8 +44,6 @@ pub(crate) struct LevelState {
     pub(crate) target_wait_seconds: Option<f64>,
     /// Slots that are kept for this level and those above.
     pub(crate) reserved: usize,
-    /// How many of these requests of lower levels have.
-    pub(crate) lent: usize,
 }
 
 #[derive(Debug, Clone, Serialize)]

@@ -299,6 +299,16 @@ fn invalid_config_error_names_line_and_key() {
             2,
             "must be a number of seconds",
         ),
+        (
+            "[queue]\nlifo_when_standing = false".to_owned(),
+            2,
+            "in `queue.lifo_when_standing`: `lifo_when_standing` is gone",
+        ),
+        (
+            "[queue]\nreserve = { high = 1, lend = true }".to_owned(),
+            2,
+            "in `queue.reserve`: `reserve.lend` is gone",
+        ),
         (format!("{BACKEND}health = 3"), 4, "`false`, or a table"),
         (
             format!("{BACKEND}models = [{{ name = 'm', size = 1 }}]"),

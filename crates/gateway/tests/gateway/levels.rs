@@ -14,10 +14,10 @@ async fn level(gateway: &Gateway, nth: usize) -> Value {
 }
 
 #[tokio::test]
-async fn a_lent_slot_is_shown_until_it_comes_back() {
+async fn a_reserved_slot_is_shown_and_left_to_its_level() {
     let backend = Backend::start().await;
     let setup = Setup::new()
-        .queue("reserve = { high = 1, lend = true }")
+        .queue("reserve = { high = 1 }")
         .backend("gpu-1", &backend, 2, &["m"]);
     let gateway = setup.start().await;
     let mut shown = level(&gateway, 0).await;
@@ -28,22 +28,22 @@ async fn a_lent_slot_is_shown_until_it_comes_back() {
         shown,
         json!({
             "name": "high", "waiting": 0, "refused": 0, "estimated_wait_seconds": 0.0, "target_wait_seconds": null,
-            "reserved": 1, "lent": 0,
+            "reserved": 1,
         })
     );
     let normal = [gateway.ask("m").send(), gateway.ask("m").send()];
-    let (first, second) = (backend.next().await, backend.next().await);
-    let high = gateway.ask("m").high().send();
+    let first = backend.next().await;
     gateway.depth(1).await;
-    let shown = level(&gateway, 0).await;
-    assert_eq!((&shown["waiting"], &shown["lent"]), (&json!(1), &json!(1)));
+    let high = gateway.ask("m").high().send();
+    let second = backend.next().await;
+    let shown = level(&gateway, 1).await;
+    assert_eq!(shown["waiting"], 1);
     assert_eq!(shown["estimated_wait_seconds"], Value::Null);
     assert_samples(
         &scrape(&gateway).await,
         &[
-            ("triage_level_waiting{priority=\"high\"}", 1.0),
+            ("triage_level_waiting{priority=\"normal\"}", 1.0),
             ("triage_level_reserved_slots{priority=\"high\"}", 1.0),
-            ("triage_level_lent_slots{priority=\"high\"}", 1.0),
             ("triage_level_reserved_slots{priority=\"normal\"}", 0.0),
             (
                 "triage_level_target_wait_seconds{priority=\"high\"}",
@@ -52,11 +52,8 @@ async fn a_lent_slot_is_shown_until_it_comes_back() {
         ],
     );
     first.answer("ok");
-    let third = backend.next().await;
-    let shown = level(&gateway, 0).await;
-    assert_eq!((&shown["waiting"], &shown["lent"]), (&json!(0), &json!(0)));
     second.answer("ok");
-    third.answer("ok");
+    backend.next().await.answer("ok");
     for sent in normal.into_iter().chain([high]) {
         sent.answer().await.assert_ok("ok");
     }

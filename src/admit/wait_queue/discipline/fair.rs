@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::debts::Debts;
 use super::{DispatchKey, FlowSnapshot, FlowState, Newcomer};
-use crate::admit::age_order::AgeOrder;
 use crate::admit::flow::{FlowKey, FlowTable, FlowWeights};
 use crate::admit::ordered_queue::{List, OrderedQueue};
 use crate::admit::wait_queue::lanes::MAX_LOOKS;
@@ -71,8 +70,6 @@ impl Flow {
 #[derive(Debug)]
 pub(crate) struct FairQueue {
     discipline: Discipline,
-    /// The order within a flow, oldest or newest first.
-    age_order: AgeOrder,
     weights: Arc<FlowWeights>,
     /// The flows, of which those with a waiter that is not skipped are ranked by the key of their head.
     flows: FlowTable<DispatchKey, Flow>,
@@ -80,14 +77,9 @@ pub(crate) struct FairQueue {
 }
 
 impl FairQueue {
-    pub(super) fn new(
-        discipline: Discipline,
-        age_order: AgeOrder,
-        weights: Arc<FlowWeights>,
-    ) -> Self {
+    pub(super) fn new(discipline: Discipline, weights: Arc<FlowWeights>) -> Self {
         Self {
             discipline,
-            age_order,
             weights,
             flows: FlowTable::default(),
             debts: Debts::default(),
@@ -170,25 +162,9 @@ impl FairQueue {
         self.reorder_if(is_head, waiters, index)
     }
 
-    pub(super) fn head<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+    pub(super) fn head(&self) -> Option<u32> {
         let (_, flow) = self.flows.first()?;
-        self.head_of(&self.flows[flow], waiters)
-    }
-
-    /// Returns the waiter of a flow that goes next.
-    #[inline]
-    fn head_of<T>(&self, flow: &Flow, waiters: &Waiters<T>) -> Option<u32> {
-        self.age_order.head(&flow.queue, waiters)
-    }
-
-    /// Sets the order within all flows, oldest or newest first.
-    pub(super) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, age_order: AgeOrder) {
-        self.age_order = age_order;
-        let flows: Vec<u32> = self.flows.iter().map(|(index, ..)| index).collect();
-        // This is called only while all waiters are visible, so every flow stays open.
-        flows
-            .into_iter()
-            .for_each(|index| self.reorder(waiters, index));
+        self.flows[flow].queue.head()
     }
 
     pub(super) fn head_key(&self) -> DispatchKey {
@@ -210,19 +186,17 @@ impl FairQueue {
             return Some(DispatchKey::of_tag(tag, state.since));
         };
         let flow = &self.flows[index];
-        // If the oldest go first, only a requeued request goes before others of its flow.
-        let head = self.head_of(flow, waiters);
-        let key = |key| self.age_order.key(key);
-        let is_first = head.is_none_or(|head| key(newcomer.key) < key(waiters.meta(head).key()));
+        // Only a requeued request goes before others of its flow.
+        let head = flow.queue.head();
+        let is_first = head.is_none_or(|head| newcomer.key < waiters.meta(head).key());
         is_first.then(|| flow.key(newcomer.cost))
     }
 
-    /// Estimates the number of waiters that go before a newcomer whose turn is due at `tag`, except those of the flow
-    /// `passed`. Every waiter is taken to cost as much as the head of its flow, and only the first [`MAX_LOOKS`] flows
-    /// are looked at.
-    pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128, passed: Option<u32>) -> usize {
+    /// Estimates the number of waiters that go before a newcomer whose turn is due at `tag`. Every waiter is taken to cost
+    /// as much as the head of its flow, and only the first [`MAX_LOOKS`] flows are looked at.
+    pub(super) fn ahead<T>(&self, waiters: &Waiters<T>, tag: u128) -> usize {
         let due = |flow: &Flow| {
-            let head = self.head_of(flow, waiters)?;
+            let head = flow.queue.head()?;
             let price = flow.rate.price(waiters.meta(head).cost());
             // The number of times that the flow is served before `tag`, if all its waiters cost as much as its head.
             let turns = tag.saturating_sub(flow.state.start) / price;
@@ -231,26 +205,22 @@ impl FairQueue {
         };
         let looks = self.flows.len().min(MAX_LOOKS);
         let flows = self.flows.iter().take(looks);
-        let flows = flows.filter(|&(index, ..)| Some(index) != passed);
         let ahead: usize = flows.filter_map(|(.., flow)| due(flow)).sum();
         // The flows that were not looked at are taken to have as many on average.
         ahead * self.flows.len() / looks.max(1)
     }
 
-    /// Returns the virtual time at which a newcomer's turn is due, behind the waiters of its flow. If it goes before
-    /// all of them, also returns its flow. `state` is the state of its flow if that has to be opened.
-    pub(super) fn turn(&self, newcomer: Newcomer<'_>, state: FlowState) -> (u128, Option<u32>) {
+    /// Returns the virtual time at which a newcomer's turn is due, behind the waiters of its flow. `state` is the state
+    /// of its flow if that has to be opened.
+    pub(super) fn turn(&self, newcomer: Newcomer<'_>, state: FlowState) -> u128 {
         let key = self.key_of(newcomer.level, newcomer.tenant);
         let price = self.rate(key).price(newcomer.cost);
         let Some(own) = self.flows.find(key) else {
-            return (self.debts.start(key, state.start) + price, None);
+            return self.debts.start(key, state.start) + price;
         };
         let Flow { queue, state, .. } = &self.flows[own];
-        if self.age_order.is_next(newcomer.key) {
-            return (state.start + price, Some(own));
-        }
         // The waiters before the newcomer are taken to cost as much as the newcomer.
-        (state.start + price * (queue.len() as u128 + 1), None)
+        state.start + price * (queue.len() as u128 + 1)
     }
 
     /// Charges a tenant this many [units](UNIT) of cost by moving its flow later, or earlier if the number is negative.
@@ -287,7 +257,7 @@ impl FairQueue {
 
     pub(super) fn snapshot<T>(&self, waiters: &Waiters<T>) -> impl Iterator<Item = FlowSnapshot> {
         self.flows.iter().filter_map(|(.., flow)| {
-            let line = self.age_order.to_vec(&flow.queue, waiters);
+            let line = flow.queue.to_vec(waiters);
             // All waiters of the flow may be skipped.
             let key = flow.key(waiters.meta(*line.first()?).cost());
             Some(FlowSnapshot::new(key, flow.rate, line))
@@ -297,32 +267,29 @@ impl FairQueue {
     /// Rebuilds the flows in as little memory as they need. This is called only while all waiters are visible.
     pub(super) fn trim<T>(&mut self, waiters: &mut Waiters<T>) {
         self.debts.trim();
-        let age_order = self.age_order;
         self.flows.trim(|index, flow| {
             // The flows have new indices now, to which their waiters have to refer.
             for idx in flow.queue.to_vec(waiters) {
                 waiters.meta_mut(idx).flow = index;
             }
-            let head = age_order.head(&flow.queue, waiters)?;
+            let head = flow.queue.head()?;
             Some(flow.key(waiters.meta(head).cost()))
         });
     }
 
-    /// Ranks a flow anew if its first waiter came or left, or if the newest go first, because then any waiter may be
-    /// the head. Returns `true` if the head may be another now.
+    /// Ranks a flow anew if its first waiter came or left. Returns `true` if the head may be another now.
     #[inline]
     fn reorder_if<T>(&mut self, is_first: bool, waiters: &Waiters<T>, index: u32) -> bool {
-        let may_change = is_first || self.age_order == AgeOrder::NewestFirst;
-        if may_change {
+        if is_first {
             self.reorder(waiters, index);
         }
-        may_change
+        is_first
     }
 
     /// Ranks a flow by its head, or closes it with its last waiter.
     fn reorder<T>(&mut self, waiters: &Waiters<T>, index: u32) {
         let flow = &self.flows[index];
-        match self.head_of(flow, waiters) {
+        match flow.queue.head() {
             Some(head) => {
                 let key = flow.key(waiters.meta(head).cost());
                 self.flows.set_rank(index, key);

@@ -12,7 +12,6 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::admit::Share;
-use crate::admit::age_order::AgeOrder;
 use crate::admit::flow::FlowWeights;
 use crate::admit::nanos::{NEVER, Nanos};
 use crate::admit::ordered_queue::{ArrivalKey, List, OrderedQueue};
@@ -96,8 +95,8 @@ impl Newcomer<'static> {
 /// levels of the lane.
 #[derive(Debug)]
 pub(crate) enum LevelQueue {
-    /// First come, first served, or the reverse while a queue is standing.
-    Fifo(OrderedQueue, AgeOrder),
+    /// First come, first served.
+    Fifo(OrderedQueue),
     /// A queue of flows, boxed because it is much larger than the others.
     Fair(Box<FairQueue>),
     Deadline(DeadlineQueue),
@@ -105,13 +104,11 @@ pub(crate) enum LevelQueue {
 
 impl LevelQueue {
     /// Creates an empty queue.
-    pub(crate) fn new(discipline: Discipline, order: AgeOrder, weights: &Arc<FlowWeights>) -> Self {
+    pub(crate) fn new(discipline: Discipline, weights: &Arc<FlowWeights>) -> Self {
         match discipline {
-            Discipline::Fifo if !weights.have_levels() => {
-                Self::Fifo(OrderedQueue::new(List::Lane), order)
-            }
+            Discipline::Fifo if !weights.have_levels() => Self::Fifo(OrderedQueue::new(List::Lane)),
             Discipline::Fifo | Discipline::Fair => {
-                let queue = FairQueue::new(discipline, order, Arc::clone(weights));
+                let queue = FairQueue::new(discipline, Arc::clone(weights));
                 Self::Fair(Box::new(queue))
             }
             Discipline::Deadline => Self::Deadline(DeadlineQueue::default()),
@@ -123,19 +120,9 @@ impl LevelQueue {
     #[inline]
     pub(crate) fn push<T>(&mut self, waiters: &mut Waiters<T>, idx: u32, flow: FlowState) -> bool {
         match self {
-            // If the newest go first, the head is at the end of the queue at which most waiters are pushed.
-            Self::Fifo(queue, order) => queue.push(waiters, idx) || *order == AgeOrder::NewestFirst,
+            Self::Fifo(queue) => queue.push(waiters, idx),
             Self::Fair(queue) => queue.push(waiters, idx, flow),
             Self::Deadline(queue) => queue.push(waiters, idx),
-        }
-    }
-
-    /// Sets the order of equals, oldest or newest first. This takes O(flows).
-    pub(crate) fn set_age_order<T>(&mut self, waiters: &Waiters<T>, order: AgeOrder) {
-        match self {
-            Self::Fifo(_, own) => *own = order,
-            Self::Fair(queue) => queue.set_age_order(waiters, order),
-            Self::Deadline(_) => {}
         }
     }
 
@@ -157,9 +144,7 @@ impl LevelQueue {
     #[inline]
     pub(crate) fn remove<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
-            Self::Fifo(queue, order) => {
-                queue.remove(waiters, idx) || *order == AgeOrder::NewestFirst
-            }
+            Self::Fifo(queue) => queue.remove(waiters, idx),
             Self::Fair(queue) => queue.remove(waiters, idx),
             Self::Deadline(queue) => queue.remove(waiters, idx),
         }
@@ -177,7 +162,7 @@ impl LevelQueue {
     /// Adds a waiter that was skipped, and returns `true` if the head may be another now.
     pub(crate) fn restore<T>(&mut self, waiters: &mut Waiters<T>, idx: u32) -> bool {
         match self {
-            Self::Fifo(queue, order) => queue.push(waiters, idx) || *order == AgeOrder::NewestFirst,
+            Self::Fifo(queue) => queue.push(waiters, idx),
             Self::Fair(queue) => queue.restore(waiters, idx),
             Self::Deadline(queue) => queue.push(waiters, idx),
         }
@@ -185,10 +170,10 @@ impl LevelQueue {
 
     /// Returns the waiter that goes next in this queue.
     #[inline]
-    pub(crate) fn head<T>(&self, waiters: &Waiters<T>) -> Option<u32> {
+    pub(crate) fn head(&self) -> Option<u32> {
         match self {
-            Self::Fifo(queue, order) => order.head(queue, waiters),
-            Self::Fair(queue) => queue.head(waiters),
+            Self::Fifo(queue) => queue.head(),
+            Self::Fair(queue) => queue.head(),
             Self::Deadline(queue) => queue.head(),
         }
     }
@@ -197,7 +182,7 @@ impl LevelQueue {
     #[inline]
     pub(crate) fn head_key<T>(&self, waiters: &Waiters<T>, head: u32) -> DispatchKey {
         match self {
-            Self::Fifo(_, order) => fifo_key(*order, waiters.meta(head).key()),
+            Self::Fifo(_) => fifo_key(waiters.meta(head).key()),
             Self::Fair(queue) => queue.head_key(),
             Self::Deadline(_) => deadline::key(deadline::key_of(waiters, head)),
         }
@@ -212,35 +197,31 @@ impl LevelQueue {
         flow: FlowState,
     ) -> Option<DispatchKey> {
         match self {
-            Self::Fifo(_, order) => Some(fifo_key(*order, newcomer.key)),
+            Self::Fifo(_) => Some(fifo_key(newcomer.key)),
             Self::Fair(queue) => queue.newcomer_key(waiters, newcomer, flow),
             Self::Deadline(_) => Some(deadline::key(deadline::place(newcomer.end, newcomer.key))),
         }
     }
 
-    /// Returns the virtual time at which a newcomer's turn is due in this queue, or 0 without flows. If the newcomer
-    /// would go before a flow as a whole, also returns that flow. `flow` is the state of its flow if that had to be
-    /// opened.
-    pub(crate) fn turn(&self, newcomer: Newcomer<'_>, flow: FlowState) -> (u128, Option<u32>) {
+    /// Returns the virtual time at which a newcomer's turn is due in this queue, or 0 without flows. `flow` is the state
+    /// of its flow if that had to be opened.
+    pub(crate) fn turn(&self, newcomer: Newcomer<'_>, flow: FlowState) -> u128 {
         match self {
             Self::Fair(queue) => queue.turn(newcomer, flow),
-            _ => (0, None),
+            _ => 0,
         }
     }
 
     /// Estimates the number of these waiters that go before a newcomer of the same group, whose turn is due at `tag`.
-    /// All waiters of the flow `passed` go after the newcomer.
     pub(crate) fn ahead<T>(
         &self,
         waiters: &Waiters<T>,
         newcomer: Newcomer<'_>,
         tag: u128,
-        passed: Option<u32>,
     ) -> usize {
         match self {
-            Self::Fifo(_, order) if order.is_next(newcomer.key) => 0,
-            Self::Fifo(queue, _) => queue.len(),
-            Self::Fair(queue) => queue.ahead(waiters, tag, passed),
+            Self::Fifo(queue) => queue.len(),
+            Self::Fair(queue) => queue.ahead(waiters, tag),
             Self::Deadline(queue) => queue.ahead(deadline::place(newcomer.end, newcomer.key)),
         }
     }
@@ -294,8 +275,8 @@ impl LevelQueue {
     /// Adds all waiters to `flows`, for a [`forecast`].
     pub(crate) fn snapshot<T>(&self, waiters: &Waiters<T>, flows: &mut Vec<FlowSnapshot>) {
         match self {
-            Self::Fifo(queue, order) => {
-                let key = |idx: u32| fifo_key(*order, waiters.meta(idx).key());
+            Self::Fifo(queue) => {
+                let key = |idx: u32| fifo_key(waiters.meta(idx).key());
                 let all = queue.to_vec(waiters).into_iter();
                 flows.extend(all.map(|idx| FlowSnapshot::one(key(idx), idx)));
             }
@@ -305,10 +286,9 @@ impl LevelQueue {
     }
 }
 
-/// Returns the key of a waiter in the order of age, which orders it among the heads of other lanes.
+/// Returns the key of a waiter in the order of arrival, which orders it among the heads of other lanes.
 #[inline]
-fn fifo_key(order: AgeOrder, key: ArrivalKey) -> DispatchKey {
-    let (since, seq) = order.key(key);
+fn fifo_key((since, seq): ArrivalKey) -> DispatchKey {
     DispatchKey::new(since, seq, 0)
 }
 

@@ -35,12 +35,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let flows = group.flows();
         let own = if group.lanes.len() <= MAX_LOOKS {
             self.ahead_in_level(waiters, newcomer, lane)
-        } else if group.discipline == Discipline::Fifo
-            && flows.is_none()
-            && self.age_order.is_next(newcomer.key)
-        {
-            // If the newest go first, the newcomer goes before all of its level.
-            0
         } else {
             // All waiters of the newcomer's level are an upper bound.
             group.waiting[level]
@@ -57,13 +51,11 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
             start: self.clock_of_newcomer(own.group, level),
             since: self.next_dispatch(),
         };
-        let (tag, passed) = own.levels[level].turn(newcomer, flow);
-        let lanes = self.group_of(lane).lanes.iter().map(|(_, &other)| {
-            // Only the newcomer's own lane has its flow, because a tenant has a flow in each lane.
-            let passed = passed.filter(|_| other == lane);
-            self.lane(other).levels[level].ahead(waiters, newcomer, tag, passed)
-        });
-        lanes.sum()
+        let tag = own.levels[level].turn(newcomer, flow);
+        let lanes = self.group_of(lane).lanes.iter();
+        lanes
+            .map(|(_, &other)| self.lane(other).levels[level].ahead(waiters, newcomer, tag))
+            .sum()
     }
 
     /// Returns the number of waiters of other groups than that of `lane` on which a slot of `pool` would be spent
@@ -86,16 +78,10 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         group: &Group,
         newcomer: Newcomer<'_>,
     ) -> usize {
-        // If the newest go first, only the levels above go before the newcomer. If levels have weights, all levels are
-        // equal.
-        let levels = match (
-            self.weights.have_levels(),
-            self.age_order.is_next(newcomer.key),
-        ) {
-            (true, false) => group.waiting.len(),
-            (true, true) => 0,
-            (false, false) => usize::from(newcomer.level) + 1,
-            (false, true) => usize::from(newcomer.level),
+        // If levels have weights, all levels are equal.
+        let levels = match self.weights.have_levels() {
+            true => group.waiting.len(),
+            false => usize::from(newcomer.level) + 1,
         };
         group.waiting.iter().take(levels).sum()
     }

@@ -37,8 +37,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         (0..self.levels).flat_map(of_level).collect()
     }
 
-    /// Merges the orders of several disciplines. Of their next waiters, the one that arrived first goes first, or the
-    /// one that arrived last if the newest go first.
+    /// Merges the orders of several disciplines. Of their next waiters, the one that arrived first goes first.
     fn merge<T>(&self, waiters: &Waiters<T>, orders: Vec<Vec<u32>>) -> Vec<u32> {
         let mut orders: Vec<_> = orders
             .into_iter()
@@ -48,7 +47,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         std::iter::from_fn(|| {
             let next = orders.iter_mut().filter_map(|order| {
                 let key = waiters.meta(*order.peek()?).key();
-                Some((self.age_order.key(key), order))
+                Some((key, order))
             });
             let (_, first) = next.min_by_key(|&(key, _)| key)?;
             first.next()

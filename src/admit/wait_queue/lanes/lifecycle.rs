@@ -31,7 +31,7 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
         let lane = self.lanes.vacant_key() as u32;
         let member = self.groups[group as usize].lanes.insert(lane) as u32;
         let levels = 0..self.queues_of(discipline);
-        let levels = levels.map(|_| LevelQueue::new(discipline, self.age_order, &self.weights));
+        let levels = levels.map(|_| LevelQueue::new(discipline, &self.weights));
         self.lanes.insert(Lane {
             key: key.clone(),
             hash: hash_of(self.by_key.hasher(), &key),

@@ -215,7 +215,6 @@ impl<L: Clone + Eq + Hash> Lanes<L> {
 
     /// Returns the key by which waiters of two disciplines are ordered.
     fn key_between(&self, level: u8, key: ArrivalKey) -> (u8, ArrivalKey) {
-        let key = self.age_order.key(key);
         match self.weights.have_levels() {
             true => (0, key),
             false => (level, key),

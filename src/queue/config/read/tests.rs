@@ -27,8 +27,7 @@ streaming = "queue"              # "queue" | "reject": what a saturated gateway 
 hold = "body"                    # "body" | "headers": when the slot is given back
 displace = true                  # in a full room, a higher priority replaces the lowest, latest waiter
 target_wait = "auto"             # seconds | "auto" | "none": an arrival that would wait for longer is refused at once
-lifo_when_standing = false       # while the queue stands longer than the target, the newest of equal rank go first
-# reserve = { high = 1 }         # slots, or a share ("10%"), kept for a level and above; lend = true: lent while unused
+# reserve = { high = 1 }         # slots, or a share ("10%"), kept for a level and above
 # level_weights = { high = 3 }   # shares of levels, in place of strict priorities; all others weigh 1
 
 [queue.tenant_weights]           # for "fair"; all others weigh 1
@@ -84,8 +83,7 @@ fn every_key_is_read() {
         idle_timeout_seconds = 0.5
         displace = false
         target_wait = 0.5
-        lifo_when_standing = true
-        reserve = { gold = 1, silver = "12.5%", lend = true }
+        reserve = { gold = 1, silver = "12.5%" }
         server_timing = false
         level_weights = { gold = 5, bronze = 2 }
         tenant_weights = { "team-a" = 3 }
@@ -113,10 +111,8 @@ fn every_key_is_read() {
         .idle_timeout(Duration::from_millis(500))
         .displace(false)
         .target_wait(Duration::from_millis(500))
-        .lifo_when_standing(true)
         .reserve("gold", ReservedSlots::Slots(1))
         .reserve("silver", ReservedSlots::Share(0.125))
-        .lend(true)
         .server_timing(false)
         .level_weight("gold", 5)
         .level_weight("bronze", 2)
@@ -195,8 +191,12 @@ fn a_typo_is_refused_with_its_key_and_line() {
         ("enabled = true\ntarget_wait = \"never\"", "\"auto\""),
         ("enabled = true\ntarget_wait = -1", "from 0"),
         (
-            "enabled = true\nlifo_when_standing = 1",
-            "expected a boolean",
+            "enabled = true\nlifo_when_standing = false",
+            "`lifo_when_standing` is gone",
+        ),
+        (
+            "enabled = true\nreserve = { high = 1, lend = false }",
+            "`reserve.lend` is gone",
         ),
         ("enabled = true\nreserve.high = -1", "`reserve.high` is -1"),
         ("enabled = true\nreserve.high = \"1\"", "such as \"10%\""),

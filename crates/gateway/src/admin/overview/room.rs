@@ -47,7 +47,6 @@ pub(super) fn levels(levels: &[LevelStatus]) -> Value {
             "estimated_wait_seconds": seconds(level.estimated_wait),
             "target_wait_seconds": seconds(level.target_wait),
             "reserved": level.reserved,
-            "lent": level.lent,
             "refused": by_code(&level.stats),
         });
         (level.name.clone(), row)
