@@ -122,7 +122,8 @@ pub struct Ticket {
     /// `true` to exempt the request from the bounds of the waiting room, which then neither refuse it nor end its wait
     /// (see [`patient`](Self::patient)). Default `false`.
     pub patient: bool,
-    /// The price of its tenant's usual slot time, which the request costs at least. The room sets it.
+    /// The cost with the slot time that its tenant's tickets usually leave out, which the request costs at least. The
+    /// room sets it.
     pub(crate) least_cost: u32,
     /// `true` if a place in the room was reserved for the request, and the reservation ends with its arrival.
     pub(crate) has_place: bool,

@@ -176,8 +176,8 @@ impl WaiterMeta {
         self.own_cost
     }
 
-    /// Returns the waiter's cost to its tenant's share, which is at least its own cost, and the price of its tenant's
-    /// usual slot time.
+    /// Returns the waiter's cost to its tenant's share, which is its own cost with the price of the slot time that its
+    /// tenant's tickets usually leave out.
     pub(crate) fn cost(&self) -> u128 {
         u128::from(self.cost)
     }

@@ -165,6 +165,73 @@ fn a_tenant_that_was_first_takes_no_more_than_its_share() {
     }
 }
 
+/// Returns the waits of two tenants that share four slots by cost. With `refused`, a third one sends costly requests that
+/// are refused, because their deadlines have passed.
+fn waits_beside(refused: bool) -> Vec<Option<Duration>> {
+    let tenant = |tenant: usize, service: f64| {
+        let calls = (0..600).map(move |nth| Call {
+            at: Duration::from_secs_f64(f64::from(nth) * 0.1 + tenant as f64 * 0.01),
+            tenant,
+            cost: 100,
+            service: Duration::from_secs_f64(service),
+            ..Call::default()
+        });
+        calls.collect::<Vec<_>>()
+    };
+    let mut calls = [tenant(1, 0.25), tenant(2, 0.3)].concat();
+    if refused {
+        calls.extend((50..600).map(|nth| Call {
+            at: Duration::from_secs_f64(f64::from(nth) * 0.1 + 0.005),
+            tenant: 3,
+            cost: u32::MAX,
+            named: Some(Duration::ZERO),
+            ..Call::default()
+        }));
+    }
+    calls.sort_by_key(|call| call.at);
+    let config = WaitingRoomConfig::default().discipline(Discipline::Fair);
+    let end = Duration::from_secs(120);
+    let lives = simulate(&config, SlotPool::new(4), Backend::default(), &calls, end);
+    let all = calls.iter().zip(&lives);
+    let (third, others): (Vec<_>, Vec<_>) = all.partition(|(call, _)| call.tenant == 3);
+    assert!(third.iter().all(|(_, life)| life.rejected.is_some()));
+    others.iter().map(|(_, life)| life.wait).collect()
+}
+
+#[test]
+fn costs_of_refused_requests_do_not_change_what_others_pay() {
+    // Compared as a whole, because a failure would print each wait.
+    assert!(waits_beside(false) == waits_beside(true));
+}
+
+/// Tenants whose holds are short and long in turn.
+#[test]
+fn costs_that_explain_their_time_decide_the_order() {
+    let call = |at: f64, tenant: usize, cost: u32| Call {
+        at: Duration::from_secs_f64(at),
+        tenant,
+        cost,
+        service: Duration::from_secs_f64(f64::from(cost) / 500.0),
+        ..Call::default()
+    };
+    let earlier = (0..40).map(|nth| {
+        let cost = if nth / 2 % 2 == 0 { 10 } else { 1_000 };
+        call(2.5 * f64::from(nth), 1 + nth as usize % 2, cost)
+    });
+    let mut calls: Vec<Call> = earlier.collect();
+    let (costly, cheap) = (calls.len() + 1, calls.len() + 2);
+    calls.extend([
+        call(110.0, 3, 1_000),
+        call(110.1, 1, 300),
+        call(110.2, 2, 10),
+    ]);
+    let config = WaitingRoomConfig::default().discipline(Discipline::Fair);
+    let end = Duration::from_secs(120);
+    let lives = simulate(&config, SlotPool::new(1), Backend::default(), &calls, end);
+    assert!(lives[cheap].wait.is_some());
+    assert!(lives[cheap].wait < lives[costly].wait);
+}
+
 #[test]
 fn one_tenant_alone_has_all_slots() {
     let scene = Scene {

@@ -3,8 +3,9 @@
 //! A tenant shares *slots* with others, whatever its requests cost: they may leave early, answer slowly or say nothing of
 //! their tokens. So a request is charged its cost, or the time for which it held its slot while others waited if that
 //! is clearly more. Slot time counts by the [contended clock](crate::admit::wait_queue) of its pool, and has the price of
-//! [`CostRate`]. The tenant pays when its slot is granted, by the mean time of its earlier requests, then while the slot
-//! is held, and the rest at the end, however the request ends. What it paid too much comes back at the end.
+//! [`CostRate`]. When its slot is granted, the tenant pays its cost and the time that the costs of its earlier requests
+//! left out on average. It pays more while the slot is held, and the rest at the end, however the request ends. What it
+//! paid too much comes back at the end.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -40,6 +41,8 @@ struct Hold<L> {
     cost: i128,
     /// The units that the tenant has paid so far.
     paid: i128,
+    /// The cost of its ticket.
+    declared: f64,
     /// The whole cost, from which the price of slot time is learned.
     used: f64,
 }
@@ -75,9 +78,21 @@ struct LaneHolds {
     rate: CostRate,
     /// The mean hold of all tenants, in seconds.
     mean: f64,
-    /// The mean hold of each tenant, in seconds. The tenants whose holds ended last are kept.
-    tenants: FlowTable<Nanos, f64>,
+    /// The usual hold of each tenant. The tenants whose holds ended last are kept.
+    tenants: FlowTable<Nanos, UsualHold>,
+    /// The instant at which the last hold ended; 0 before the first.
     ended: Nanos,
+    /// The highest cost of the requests that began to wait before the first hold ended.
+    first_cost: f64,
+}
+
+/// The mean hold of a tenant.
+#[derive(Debug, Clone, Copy)]
+struct UsualHold {
+    /// The time of the hold, in seconds.
+    time: f64,
+    /// The cost of its ticket.
+    declared: f64,
 }
 
 /// The price of slot time: the mean cost per second of a slot over ended holds, weighted by cost.
@@ -103,8 +118,8 @@ const SHORTEST: f64 = 0.02;
 /// The time that a request may take without being charged for it, in multiples of the time that its cost explains. No service
 /// is equally fast from one request to the next.
 const TOLERANCE: f64 = 1.5;
-/// The cost of a request, in multiples of the typical one, above which it teaches the price of time when it arrives. It
-/// is large, because costs differ, and one that was learned so is too high if long requests cost more.
+/// The cost of a request, in multiples of the typical one, above which it teaches the price of time when it begins to
+/// wait. It is large, because costs differ, and a price that was learned so is too high if long requests cost more.
 const UNEXPLAINED: f64 = 16.0;
 /// The weight of the latest hold in a tenant's mean.
 const LATEST: f64 = 0.1;
@@ -142,37 +157,66 @@ impl CostRate {
     }
 }
 
+impl UsualHold {
+    fn add(&mut self, other: Self) {
+        self.time += LATEST * (other.time - self.time);
+        self.declared += LATEST * (other.declared - self.declared);
+    }
+
+    /// Returns the cost of the slot time that the costs of the tickets do not explain, at this price.
+    fn unexplained(&self, per_second: f64) -> f64 {
+        let by_time = per_second * self.time;
+        match by_time > TOLERANCE * self.declared {
+            true => by_time - self.declared,
+            false => 0.0,
+        }
+    }
+}
+
 impl LaneHolds {
-    /// Learns from the cost of a request that arrives, if it is far above those of earlier holds.
+    /// Returns `true` if a cost is far above those of earlier holds, so that they say little about the price of time.
+    fn is_far_above(&self, cost: f64) -> bool {
+        self.ended > 0 && cost > UNEXPLAINED * self.rate.typical_cost()
+    }
+
+    /// Learns from the cost of a request that begins to wait, if it is far above those of earlier holds.
     ///
     /// Otherwise requests that cost little and hold their slots for long, in a lane where no other request has run yet, would
     /// make time so cheap that a costly one waits for as many of them as its cost says.
-    fn on_arrived(&mut self, cost: f64, now: Nanos) {
-        if cost > UNEXPLAINED * self.rate.typical_cost() {
+    fn on_waiting(&mut self, cost: f64, now: Nanos) {
+        if self.is_far_above(cost) {
             self.rate.add(cost, self.mean, now);
+        } else if self.ended == 0 {
+            // The time of a hold is unknown.
+            self.first_cost = self.first_cost.max(cost);
         }
     }
 
-    fn on_ended(&mut self, tenant: FlowKey<'_>, cost: f64, time: f64, now: Nanos) {
-        self.mean = match self.ended {
-            0 => time,
-            _ => self.mean + LATEST * (time - self.mean),
+    fn on_ended(&mut self, tenant: FlowKey<'_>, cost: f64, hold: UsualHold, now: Nanos) {
+        let is_first = self.ended == 0;
+        self.mean = match is_first {
+            true => hold.time,
+            false => self.mean + LATEST * (hold.time - self.mean),
         };
         self.ended = now;
-        self.rate.add(cost, time, now);
+        self.rate.add(cost, hold.time, now);
+        if is_first {
+            self.on_waiting(self.first_cost, now);
+        }
         match self.tenants.find(tenant) {
             Some(index) => {
-                self.tenants[index] += LATEST * (time - self.tenants[index]);
+                self.tenants[index].add(hold);
                 self.tenants.set_rank(index, now);
             }
-            None => self.tenants.insert_bounded(tenant, now, time),
+            None => self.tenants.insert_bounded(tenant, now, hold),
         }
     }
 
-    /// Returns the price of the mean hold of a tenant, or 0 for a tenant without holds lately.
-    fn price_of(&self, tenant: FlowKey<'_>) -> f64 {
-        let mean = self.tenants.find(tenant).map(|index| self.tenants[index]);
-        self.rate.per_second() * mean.unwrap_or(0.0)
+    /// Returns the cost of a tenant's request with this cost, and of the slot time that its tickets usually leave out.
+    fn cost_of(&self, tenant: FlowKey<'_>, cost: f64) -> f64 {
+        let usual = self.tenants.find(tenant).map(|index| self.tenants[index]);
+        let per_second = self.rate.per_second();
+        cost + usual.map_or(0.0, |usual| usual.unexplained(per_second))
     }
 }
 
@@ -224,21 +268,37 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         self
     }
 
-    /// Raises the cost of a ticket to the price of its tenant's mean hold, so that its turn comes when its tenant's share
-    /// allows for another hold of that length.
-    pub(super) fn expect_hold(&mut self, lane: u32, ticket: &mut Ticket) {
+    /// Raises the cost of a ticket by the price of the slot time that its tenant's tickets usually leave out, so that its
+    /// turn comes when its tenant's share allows for another such hold.
+    pub(super) fn expect_hold(&self, lane: u32, ticket: &mut Ticket) {
         let Some(lane) = self.queue.fair_lane(lane) else {
             return;
         };
-        let Some(holds) = self.holds.lanes.get_mut(lane) else {
+        let Priority(level) = self.base().config.levels.clamp(ticket.priority);
+        let flow = (level, &ticket.tenant);
+        let expected = self.expected_cost(lane, flow, f64::from(ticket.cost));
+        ticket.least_cost = expected.unwrap_or(0);
+    }
+
+    /// Returns `true` if a request costs so much more than the earlier ones of its lane that the price of slot time is
+    /// unknown, and its wait with it.
+    pub(super) fn is_far_above(&self, lane: u32, ticket: &Ticket) -> bool {
+        let lane = self.queue.fair_lane(lane);
+        let holds = lane.and_then(|lane| self.holds.lanes.get(lane));
+        holds.is_some_and(|holds| holds.is_far_above(f64::from(ticket.cost)))
+    }
+
+    /// Learns from the cost of a request that begins to wait. A request that is refused teaches nothing, because a client
+    /// could set the price of slot time at no cost otherwise.
+    pub(super) fn learn_cost(&mut self, lane: u32, ticket: &Ticket) {
+        let (cost, now) = (f64::from(ticket.cost), self.base().clock.now);
+        let Some(lane) = self.queue.fair_lane(lane).filter(|_| self.holds.is_tracked) else {
             return;
         };
-        let base = &self.queue.common.base;
-        let Priority(level) = base.config.levels.clamp(ticket.priority);
-        let tenant = base.weights.key(level, &ticket.tenant, Discipline::Fair);
-        holds.on_arrived(f64::from(ticket.cost), base.clock.now);
-        // The cast saturates.
-        ticket.least_cost = holds.price_of(tenant) as u32;
+        match self.holds.lanes.get_mut(lane) {
+            Some(holds) => holds.on_waiting(cost, now),
+            None => self.holds.lane_mut(lane).on_waiting(cost, now),
+        }
     }
 
     /// Records that the waiter `idx` holds a slot of `pool` from now on.
@@ -255,7 +315,42 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             hold: None,
         };
         let (cost, paid) = (meta.own_cost(), meta.cost());
-        Some(self.begin_hold(share, lane, pool, (cost as i128, paid as i128)))
+        let id = self.begin_hold(share, lane, pool, (cost as i128, paid as i128));
+        self.pay_expected(id);
+        Some(id)
+    }
+
+    /// Lets the tenant of a hold that begins pay what it is expected to owe by now. Its request waited at the price of its
+    /// arrival. A tenant whose requests arrived before their time had a price would get all slots at once otherwise.
+    fn pay_expected(&mut self, id: HoldId) {
+        let Some(hold) = self.holds.all.get(id.index as usize) else {
+            return;
+        };
+        let account = &hold.account;
+        let Share { tenant, level, .. } = &account.share;
+        let lane = account.lane.as_ref();
+        let expected =
+            lane.and_then(|lane| self.expected_cost(lane, (*level, tenant), hold.declared));
+        let more = expected.map_or(0, |cost| i128::from(cost) * UNIT as i128 - hold.paid);
+        if more != 0 {
+            let account = account.clone();
+            self.pay(&account, more);
+            self.holds.all[id.index as usize].paid += more;
+        }
+    }
+
+    /// Returns the cost of a tenant's request with this cost, and of the slot time that its tickets usually leave out.
+    /// `None` before any hold of the lane has ended.
+    fn expected_cost(
+        &self,
+        lane: &C::Lane,
+        (level, tenant): (u8, &Tenant),
+        cost: f64,
+    ) -> Option<u32> {
+        let holds = self.holds.lanes.get(lane)?;
+        let tenant = self.base().weights.key(level, tenant, Discipline::Fair);
+        // The cast saturates.
+        Some(holds.cost_of(tenant, cost) as u32)
     }
 
     /// Records that a request that arrives holds a slot from now on.
@@ -304,7 +399,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let pool = ask::pool(capacity, lease)?;
         let id = self.begin_hold(share.clone(), lane, pool, (0, 0));
         if let Some(hold) = self.holds.get(id) {
-            hold.used = f64::from(cost.max(1));
+            hold.declared = f64::from(cost.max(1));
+            hold.used = hold.declared;
         }
         Some(id)
     }
@@ -330,6 +426,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             contended,
             cost: cost * UNIT as i128,
             paid: paid * UNIT as i128,
+            declared: cost as f64,
             used: cost as f64,
         }) as u32;
         HoldId { index, serial }
@@ -377,9 +474,12 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
             let Share { tenant, level, .. } = &hold.account.share;
             let weights = &self.queue.common.base.weights;
             let tenant = weights.key(*level, tenant, Discipline::Fair);
-            let time = seconds(now.saturating_sub(hold.began));
+            let usual = UsualHold {
+                time: seconds(now.saturating_sub(hold.began)),
+                declared: hold.declared,
+            };
             let holds = self.holds.lane_mut(lane);
-            holds.on_ended(tenant, hold.used, time, now);
+            holds.on_ended(tenant, hold.used, usual, now);
         }
     }
 

@@ -208,6 +208,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let lane = self.lane(capacity, demand);
         let lane = lane.unwrap_or_else(|_| self.queue.lane_of(id.idx));
         self.observe_lane(capacity, lane);
+        self.learn_cost(lane, &ticket);
         self.expect_hold(lane, &mut ticket);
         let limits = self.base().clock.limits(&ticket, now);
         self.queue.replace_ticket(id.idx, ticket, limits, lane, now);

@@ -91,7 +91,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         lane: u32,
     ) -> Result<f32, RejectReason<C::Unservable>> {
         let now = self.base().clock.now;
-        let is_predicted = self.base().is_predicted(ticket);
+        let is_predicted = self.base().is_predicted(ticket) && !self.is_far_above(lane, ticket);
         let is_short = is_predicted && self.is_short(ticket, limits, lane);
         if !is_short {
             self.observe_lane(capacity, lane);

@@ -128,10 +128,10 @@ async fn clients_that_stall_leave_the_others_their_share() {
         Client::SendsABytePerSecond,
         Client::HoldsAWebsocket,
     ] {
-        for slots in [4, 8] {
+        for slots in [4, 8, 16] {
             let share = honest_share(slots, client).await;
-            // Without recalls it is 0. A part of them is refused while the room expects long waits.
-            assert!(share >= 0.8, "{client:?}, {slots} slots: {share}");
+            // Without recalls it is 0.
+            assert!(share >= 0.9, "{client:?}, {slots} slots: {share}");
         }
     }
 }
