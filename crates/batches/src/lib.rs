@@ -12,7 +12,7 @@
 //!
 //! [`BatchApi::run`] drives the batches. It validates the whole input file first. If one line is invalid, the batch is
 //! `failed` before any line runs, and `errors` lists the invalid lines. Otherwise it stores each line as a request at
-//! the level of batches, and a [worker](super) runs the request when a slot is free. Responses go to the output file
+//! the level of batches, and a [worker](tower_triage_durable::Worker) runs the request when a slot is free. Responses go to the output file
 //! and carry the `custom_id` of their line. Responses with a status from 400 on, and lines without a response, go to
 //! the error file. `completion_window` (`90`, `90s`, `1.5m`, `24h`, `7d`) is a deadline, and unfinished lines become
 //! `batch_expired`.

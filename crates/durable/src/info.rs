@@ -57,7 +57,7 @@ impl RequestStatus {
         Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Returns `true` if the request has ended, so only a [retry](super::Store::retry) can change its state.
+    /// Returns `true` if the request has ended, so only a [retry](super::Operate::retry) can change its state.
     #[must_use]
     pub fn has_ended(self) -> bool {
         matches!(

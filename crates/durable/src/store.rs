@@ -361,6 +361,6 @@ pub struct DueWebhook {
     pub url: String,
     /// The number of earlier tries to send this webhook.
     pub tries: u32,
-    /// The number of times that the request was [retried](Store::retry) after an end, with a webhook for each end.
+    /// The number of times that the request was [retried](Operate::retry) after an end, with a webhook for each end.
     pub retries: u32,
 }

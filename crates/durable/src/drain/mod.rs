@@ -44,8 +44,8 @@ const BLOCK: Duration = Duration::from_millis(100);
 ///   the store that holds it.
 /// - The store that holds a request answers all operations on it. Lists show the requests of the new store before those
 ///   of the old one.
-/// - A value of [`put`](Store::put) goes to the new store and hides a value of the old one, while
-///   [`remove`](Store::remove) works on both.
+/// - A value of [`put`](crate::KeyValues::put) goes to the new store and hides a value of the old one, while
+///   [`remove`](crate::KeyValues::remove) works on both.
 /// - If one of the stores is unavailable, workers continue with the other one. Limits count only in the new store.
 pub struct DrainStore {
     new: Arc<dyn Store>,
