@@ -109,7 +109,7 @@ impl EndpointState {
     }
 
     /// Makes the gate look at its waiters again. It takes the gate's lock.
-    pub(super) fn tell_gate(&self) {
+    pub(crate) fn tell_gate(&self) {
         self.cold.gate_notice.send();
     }
 

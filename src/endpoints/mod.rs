@@ -43,12 +43,7 @@ pub(crate) mod latency;
 mod max_concurrent;
 #[cfg_attr(
     not(feature = "swap"),
-    allow(
-        dead_code,
-        unreachable_pub,
-        unused_imports,
-        reason = "only launchers use the rest"
-    )
+    allow(dead_code, reason = "`SwapLayer` uses the rest")
 )]
 pub(crate) mod on_demand;
 pub(crate) mod params;

@@ -24,9 +24,9 @@ use client_wait::ClientWaits;
 pub(crate) use launcher_signal::LauncherSignal;
 pub(super) use launcher_signal::Launchers;
 use life::EndpointLife;
-pub(crate) use life::{EndpointEnd, RefusalId, Suspicion, SuspicionSettled};
+pub use life::{EndpointEnd, Suspicion};
+pub(crate) use life::{RefusalId, SuspicionSettled};
 pub use loading::LoadProgress;
-pub(crate) use loading::Loading;
 
 /// The state that an endpoint shares with its launcher, and that all clones share.
 #[derive(Debug, Clone, Default)]
@@ -70,6 +70,8 @@ pub(crate) enum Refusal {
     StartFailed { retry_at: Instant },
     /// The endpoint is being unloaded by the operator.
     Unloaded,
+    /// The launcher is gone, so nothing would start the endpoint.
+    NoLauncher,
 }
 
 impl OnDemand {
@@ -86,6 +88,11 @@ impl OnDemand {
         Arc::ptr_eq(&self.0.launcher, launcher)
     }
 
+    /// Returns the launcher that starts the endpoint.
+    pub(crate) fn launcher(&self) -> &Arc<LauncherSignal> {
+        &self.0.launcher
+    }
+
     pub(super) fn is_refused(&self) -> bool {
         self.0.life.borrow().refusal().is_some()
     }
@@ -100,6 +107,7 @@ impl OnDemand {
                 retry_after: retry_at.saturating_duration_since(gate::now()),
             },
             Refusal::Unloaded => RouteError::ModelUnloaded { model },
+            Refusal::NoLauncher => return None,
         })
     }
 

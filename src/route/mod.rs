@@ -151,11 +151,7 @@ mod load_report;
 mod measure;
 mod metrics;
 mod observer;
-#[cfg_attr(
-    not(feature = "swap"),
-    allow(dead_code, reason = "only launchers use it")
-)]
-pub(crate) mod on_demand;
+pub mod on_demand;
 mod parsed_request;
 mod read_request;
 mod request_body;

@@ -1,11 +1,83 @@
-//! The part of a router that the launcher of on-demand endpoints uses.
+//! Endpoints that a launcher starts when requests wait for them, as for busy ones.
+//!
+//! A **launcher** starts and stops what an endpoint serves: processes, pods, a machine that sleeps. It is a task with a loop of its own:
+//! [`OnDemand::changed`] wakes it, [`OnDemand::waiting`] says which endpoints requests wait for, and [`OnDemand::start`] begins
+//! a start. A router may have several launchers.
+//!
+//! ```text
+//!     Stopped -- start() --> Starting -- ready(url) --> Running: open <----> closed
+//!        ^ ^                    |                          |  close(), reopen(), close_if_idle(), a suspicion
+//!        | +---- dropped -------+                          |
+//!        |                      | failed(retry_at)         |
+//!        |                      v                          |
+//!        |                   Refused                       |
+//!        +------------------ ended(how), dropped ----------+
+//! ```
+//!
+//! Each state that has to end is a value that the launcher owns: [`Starting`], [`Running`], [`Refused`], [`Suspicion`]. Dropping one is a
+//! correct transition, so a launcher whose task is cancelled or panics leaves no request behind. Each transition
+//! takes the gate's lock, so no value is dropped within [`Gate::for_each_waiter`](crate::Gate::for_each_waiter) or a
+//! [`Strategy`](crate::endpoints::Strategy).
+//!
+//! ```no_run
+//! use std::time::{Duration, Instant};
+//!
+//! use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+//! use tokio::time::sleep;
+//! use tower_triage::route::on_demand::{OnDemand, Running, Starting};
+//!
+//! async fn start(starting: Starting, started: UnboundedSender<Running>) {
+//!     sleep(Duration::from_secs(2)).await; // a pod, a container or a magic packet would be here
+//!     match starting.ready(http::Uri::from_static("http://127.0.0.1:9001")) {
+//!         Ok(running) => _ = started.send(running),
+//!         Err(error) => eprintln!("{error}"),
+//!     }
+//! }
+//!
+//! /// Starts endpoints for which requests wait, and stops those that are idle for 3 s.
+//! async fn launch(mut on_demand: OnDemand) {
+//!     let (started, mut servers) = unbounded_channel::<Running>();
+//!     let mut running = Vec::new();
+//!     loop {
+//!         tokio::select! {
+//!             is_there = on_demand.changed() => if !is_there { return },
+//!             Some(server) = servers.recv() => running.push(server),
+//!             () = sleep(Duration::from_secs(1)) => {}
+//!         }
+//!         for endpoint in on_demand.waiting().into_iter().filter_map(|lane| lane.to_start) {
+//!             if let Ok(starting) = on_demand.start(endpoint.name(), None) {
+//!                 tokio::spawn(start(starting, started.clone()));
+//!             }
+//!         }
+//!         running.retain(|server: &Running| {
+//!             let usage = server.endpoint().usage();
+//!             let is_unused = usage.is_some_and(|it| it.last_end.elapsed() > Duration::from_secs(3));
+//!             !(is_unused && server.close_if_idle()) // a server that is dropped here serves no request
+//!         });
+//!     }
+//! }
+//! ```
 
+mod error;
+mod guards;
+mod launcher;
+mod usage;
+mod waiting;
+
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
+
+pub use error::{CannotStart, InvalidOnDemand, InvalidUrl};
+pub use guards::{Refused, Running, Starting};
+pub use launcher::{OnDemand, Watch};
+pub use usage::Usage;
+pub use waiting::WaitingLane;
 
 use super::RouteHandle;
 use super::shared::RouterShared;
 use crate::endpoints::on_demand::LauncherSignal;
+pub use crate::endpoints::on_demand::{EndpointEnd, LoadProgress, Suspicion};
 use crate::endpoints::{Changes, Endpoint, Registry, RoutingRules};
 
 /// A reference that does not keep its router alive.
@@ -29,55 +101,60 @@ impl RouteHandle {
         launcher: &Arc<LauncherSignal>,
         change: impl FnOnce(&mut Vec<Endpoint>),
     ) {
-        let changed = self.0.change_all(|registry| {
-            let (on_demand, own) = registry.split_on_demand();
-            let (mut of_launcher, mut all) = split(on_demand, launcher);
-            change(&mut of_launcher);
-            all.extend(of_launcher);
-            Ok::<_, Infallible>((own.with_on_demand(all), None))
+        let Ok(_) = self.change_beside_others(launcher, None, |own, _| {
+            change(own);
+            Ok::<_, Infallible>(())
         });
-        match changed {
-            Ok(_) => {}
-            Err(never) => match never {},
-        }
     }
 
-    /// Replaces the endpoints of a launcher, those without a launcher, and the routing in one step. Returns the changes of the
-    /// endpoints that are not started on demand.
-    pub(crate) fn replace_all(
+    /// Changes the endpoints of a launcher, in one step with the endpoints without a launcher and the routing if those are
+    /// `replaced`. `change` gets the names of all other endpoints, too. Returns the changes of the endpoints without a launcher.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of `change`. The router is unchanged then.
+    pub(crate) fn change_beside_others<E>(
         &self,
-        registry: Registry,
-        rules: RoutingRules,
         launcher: &Arc<LauncherSignal>,
-        endpoints: Vec<Endpoint>,
-    ) -> Changes {
-        let names = |of: &Registry| -> Vec<String> {
-            let endpoints = of.endpoints().iter();
-            endpoints.map(|endpoint| endpoint.name.clone()).collect()
-        };
-        let (mut before, after) = (Vec::new(), names(&registry));
-        let changed = self.0.change_all(|present| {
-            let (on_demand, own) = present.split_on_demand();
-            before = names(&own);
-            let (_, mut all) = split(on_demand, launcher);
-            all.extend(endpoints);
-            Ok::<_, Infallible>((registry.with_on_demand(all), Some(rules)))
-        });
-        let mut changes = match changed {
-            Ok(changes) => changes,
-            Err(never) => match never {},
-        };
-        let without = |names: &[String], others: &[String]| -> Vec<String> {
-            let names = names.iter().filter(|name| !others.contains(name));
-            names.cloned().collect()
-        };
+        replaced: Option<(Registry, RoutingRules)>,
+        change: impl FnOnce(&mut Vec<Endpoint>, &HashSet<String>) -> Result<(), E>,
+    ) -> Result<Changes, E> {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        let mut changes = self.0.change_all(|present| {
+            let (on_demand, present) = present.split_on_demand();
+            let (mut own, mut all) = split(on_demand, launcher);
+            before = names(present.endpoints());
+            let (others, rules) = match replaced {
+                Some((registry, rules)) => (registry, Some(rules)),
+                None => (present, None),
+            };
+            after = names(others.endpoints());
+            let taken = names(&all).into_iter().chain(after.iter().cloned());
+            let taken = taken.collect();
+            change(&mut own, &taken)?;
+            all.extend(own);
+            Ok((others.with_on_demand(all), rules))
+        })?;
+        // The name of an endpoint without a launcher may have been, or become, that of one with a launcher.
         changes.added = without(&after, &before);
         changes.removed = without(&before, &after);
         changes
             .changed
             .retain(|name| before.contains(name) && after.contains(name));
-        changes
+        Ok(changes)
     }
+}
+
+fn without(names: &[String], others: &[String]) -> Vec<String> {
+    let names = names.iter().filter(|name| !others.contains(name));
+    names.cloned().collect()
+}
+
+fn names(endpoints: &[Endpoint]) -> Vec<String> {
+    endpoints
+        .iter()
+        .map(|endpoint| endpoint.name.clone())
+        .collect()
 }
 
 /// Returns the endpoints of a launcher, and those of others.
@@ -111,8 +188,12 @@ mod tests {
         assert_eq!(names(), ["a", "b"]);
         handle.change_on_demand(&launchers[0], Vec::clear);
         assert_eq!(names(), ["b"]);
-        let rules = RoutingRules::default();
-        handle.replace_all(Registry::default(), rules, &launchers[0], Vec::new());
+        let replaced = Some((Registry::default(), RoutingRules::default()));
+        let Ok(changes) = handle.change_beside_others(&launchers[0], replaced, |_, others| {
+            assert!(others.contains("b"));
+            Ok::<_, Infallible>(())
+        });
+        assert!(changes.is_empty());
         assert_eq!(names(), ["b"]);
     }
 }

@@ -108,6 +108,12 @@ impl<C: Capacity> LayerState<C> {
         ResponseOptions::from_bits_retain(self.gate.layer_bits())
     }
 
+    /// Returns `true` if no request may wait.
+    #[cfg(feature = "route")]
+    pub(crate) fn sheds(&self) -> bool {
+        self.options().contains(ResponseOptions::SHED)
+    }
+
     /// Returns `true` if `poll_ready` reserves a place in the waiting room.
     #[cfg(feature = "route")]
     #[inline]

@@ -93,6 +93,7 @@ impl<C: Capacity> LayerState<C> {
         let wait = match reason {
             RejectReason::Overloaded { retry_after } => Some(*retry_after),
             RejectReason::Shed => None, // no request waits, so a wait is never estimated
+            RejectReason::Unservable(_) => rejection.retry_after().or_else(estimated_wait),
             _ => estimated_wait(),
         };
         let seconds = settings.retry_after(wait);

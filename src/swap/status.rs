@@ -10,7 +10,6 @@ use super::{LoadProgress, ModelOutput, metrics};
 use crate::admit::PoolId;
 use crate::clock::now;
 use crate::endpoints::EndpointRef;
-use crate::endpoints::on_demand::Loading;
 
 /// The state of a model, or of one of its instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -242,7 +241,8 @@ impl InstanceStatus {
 
     /// Returns the progress of the current load, which the engine sets.
     pub(super) fn reported_progress(&self) -> LoadProgress {
-        let loading = self.lock().loading();
+        let fields = self.lock();
+        let loading = fields.endpoint.on_demand().and_then(|it| it.loading());
         loading.map(|it| it.reported.clone()).unwrap_or_default()
     }
 
@@ -257,7 +257,7 @@ impl InstanceStatus {
             running: is_running.into(),
             in_flight: fields.endpoint.in_flight(),
             waiting: 0,
-            progress: fields.loading().and_then(|loading| loading.progress()),
+            progress: fields.endpoint.start_progress(),
             load_time: fields.mean_load(),
             last_error: fields.last_error.clone(),
             url: fields.url.clone().filter(|_| is_running),
@@ -270,10 +270,6 @@ impl InstanceStatus {
 }
 
 impl StatusFields {
-    fn loading(&self) -> Option<Arc<Loading>> {
-        self.endpoint.on_demand()?.loading()
-    }
-
     /// Returns the mean time of the last loads, if there were any.
     fn mean_load(&self) -> Option<Duration> {
         let (mean, count) = self.loads;

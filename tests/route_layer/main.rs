@@ -11,6 +11,7 @@ mod large_bodies;
 mod layer;
 mod new_endpoints;
 mod observer;
+mod on_demand;
 mod outer_limits;
 mod own_strategy;
 mod recovery;

@@ -14,6 +14,8 @@ pub(crate) struct LauncherSignal {
     notify: Notify,
     /// The level of the most urgent request that waits for a stopped endpoint of the launcher, or else the lowest level.
     most_urgent: AtomicU8,
+    /// `true` if the launcher takes suspicions. Otherwise a request without an answer closes no endpoint.
+    takes_suspicions: AtomicBool,
 }
 
 impl Default for LauncherSignal {
@@ -21,6 +23,7 @@ impl Default for LauncherSignal {
         Self {
             notify: Notify::new(),
             most_urgent: AtomicU8::new(u8::MAX),
+            takes_suspicions: AtomicBool::new(true),
         }
     }
 }
@@ -32,7 +35,7 @@ impl LauncherSignal {
     }
 
     /// Wakes the launcher.
-    pub(super) fn notify(&self) {
+    pub(crate) fn notify(&self) {
         self.notify.notify_one();
     }
 
@@ -41,6 +44,15 @@ impl LauncherSignal {
     pub(crate) fn await_overtakes(&self, most_urgent: Option<Priority>) {
         let level = most_urgent.map_or(u8::MAX, |level| level.0); // above which there is none
         self.most_urgent.store(level, SeqCst);
+    }
+
+    /// Sets whether the launcher takes suspicions.
+    pub(crate) fn watch_suspicions(&self, takes_suspicions: bool) {
+        self.takes_suspicions.store(takes_suspicions, SeqCst);
+    }
+
+    pub(super) fn takes_suspicions(&self) -> bool {
+        self.takes_suspicions.load(SeqCst)
     }
 
     /// Returns `true` if a request of this level overtakes one for which the launcher waits.

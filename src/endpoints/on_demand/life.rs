@@ -14,22 +14,25 @@
 //! A request without an answer makes its endpoint suspect, because the server may have ended. The launcher takes the
 //! [`Suspicion`] and settles it, because it learns of an end a moment after the clients.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
 use super::loading::Loading;
 use super::{OnDemand, Refusal};
 use crate::endpoints::endpoint_ref::EndpointState;
+use crate::endpoints::latency::CoarseInstant;
 use crate::endpoints::{EndpointRef, HealthFlags};
 
-/// The way in which an endpoint ended.
+/// The way in which a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum EndpointEnd {
-    /// The endpoint ended by itself, or counts as ended because it has ceased to answer.
+#[non_exhaustive]
+pub enum EndpointEnd {
+    /// The server ended by itself or ceased to answer: its requests get `model_crashed`.
     Crashed,
-    /// The operator ended the endpoint while it served requests.
+    /// The operator ended the server: its requests get `model_unloaded`.
     Killed,
 }
 
@@ -39,7 +42,10 @@ enum Phase {
     #[default]
     Stopped,
     Starting(Arc<Loading>),
-    Running,
+    Running {
+        /// `true` while the launcher lets the endpoint give slots.
+        may_be_open: bool,
+    },
 }
 
 /// The number of a refusal, by which it ends.
@@ -50,8 +56,6 @@ pub(crate) struct RefusalId(u64);
 #[derive(Debug, Default)]
 pub(super) struct EndpointLife {
     phase: Phase,
-    /// `true` while the launcher lets the endpoint give slots.
-    may_be_open: bool,
     /// The number of starts.
     starts: u64,
     /// The end, until the next start.
@@ -62,6 +66,8 @@ pub(super) struct EndpointLife {
     taken: u64,
     /// The number of suspicions that are settled, because the endpoint has ended, serves, or could not be checked.
     settled: u64,
+    /// The number of suspicions at the launcher's last look, if it may leave suspicions to themselves.
+    noticed: u64,
     /// The refusals that have not ended, of which the last one counts.
     refusals: Vec<(RefusalId, Refusal)>,
     /// The number of refusals so far.
@@ -72,8 +78,16 @@ pub(super) struct EndpointLife {
 
 impl EndpointLife {
     fn is_open(&self) -> bool {
-        let is_running = matches!(self.phase, Phase::Running) && self.end.is_none();
-        is_running && self.may_be_open && self.settled == self.suspicions
+        // An endpoint that has ended does not run.
+        matches!(self.phase, Phase::Running { may_be_open: true })
+            && self.settled == self.suspicions
+    }
+
+    /// Lets a server that runs give slots, or keeps it from that.
+    fn let_be_open(&mut self, is_let: bool) {
+        if let Phase::Running { may_be_open } = &mut self.phase {
+            *may_be_open = is_let;
+        }
     }
 
     /// Returns how the endpoint ended since its start number `starts`.
@@ -92,7 +106,7 @@ impl EndpointLife {
     pub(super) fn loading(&self) -> Option<&Arc<Loading>> {
         match &self.phase {
             Phase::Starting(loading) => Some(loading),
-            Phase::Stopped | Phase::Running => None,
+            Phase::Stopped | Phase::Running { .. } => None,
         }
     }
 
@@ -110,12 +124,19 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The calls of the launcher. It tells the gate of them, for which several calls may count as one change.
 impl OnDemand {
-    /// Begins to start a stopped endpoint, whose earlier starts took the time `usual`.
-    pub(crate) fn start(&self, usual: Option<Duration>) {
+    /// Begins to start an endpoint, whose earlier starts took the time `usual`. Returns `None` if it is not stopped.
+    pub(crate) fn start(&self, usual: Option<Duration>) -> Option<Arc<Loading>> {
         self.change(|life| {
-            debug_assert!(matches!(life.phase, Phase::Stopped), "started twice");
-            life.phase = Phase::Starting(Arc::new(Loading::begin(usual)));
-        });
+            let is_stopped = matches!(life.phase, Phase::Stopped);
+            let loading = is_stopped.then(|| Arc::new(Loading::begin(usual)))?;
+            life.phase = Phase::Starting(Arc::clone(&loading));
+            Some(loading)
+        })
+    }
+
+    /// Returns `true` if [`start`](Self::start) would begin a start.
+    pub(crate) fn is_startable(&self) -> bool {
+        matches!(self.0.life.borrow().phase, Phase::Stopped)
     }
 
     /// Records that the server runs. The endpoint stays closed until it is [opened](Self::open).
@@ -124,37 +145,37 @@ impl OnDemand {
             if let Some(endpoint) = life.endpoint.upgrade() {
                 endpoint.forget_failures();
             }
-            (life.phase, life.may_be_open) = (Phase::Running, false);
+            life.phase = Phase::Running { may_be_open: false };
             (life.starts, life.end) = (life.starts + 1, None);
             // Suspicions are of the server that ran before.
             (life.taken, life.settled) = (life.suspicions, life.suspicions);
+            self.0.ended_at.store(CoarseInstant::now().0, Relaxed); // a time for reports
         });
     }
 
     /// Records that the server was stopped without an end that its requests notice, or that its start was given up or failed.
     pub(crate) fn stopped(&self) {
-        self.change(|life| (life.phase, life.may_be_open) = (Phase::Stopped, false));
+        self.change(|life| life.phase = Phase::Stopped);
     }
 
     /// Records how the server ended, of which the first end counts.
     pub(crate) fn ended(&self, end: EndpointEnd) {
         self.change(|life| {
-            if matches!(life.phase, Phase::Running) {
+            if matches!(life.phase, Phase::Running { .. }) {
                 life.phase = Phase::Stopped;
             }
-            life.may_be_open = false;
             _ = life.end.get_or_insert(end);
         });
     }
 
     /// Lets the endpoint give slots, as soon as no suspicion is open. It has no effect unless the server runs.
     pub(crate) fn open(&self) {
-        self.change(|life| life.may_be_open = matches!(life.phase, Phase::Running));
+        self.change(|life| life.let_be_open(true));
     }
 
     /// Closes the endpoint, so that only requests that have a slot keep it.
     pub(crate) fn close(&self) {
-        self.change(|life| life.may_be_open = false);
+        self.change(|life| life.let_be_open(false));
     }
 
     /// Closes the endpoint in one atomic step unless it serves a request. Returns `true` if it is closed and idle.
@@ -164,7 +185,9 @@ impl OnDemand {
                 Some(endpoint) => endpoint.close_if_idle(),
                 None => true,
             };
-            life.may_be_open &= !is_closed;
+            if is_closed {
+                life.let_be_open(false);
+            }
             is_closed
         })
     }
@@ -182,6 +205,30 @@ impl OnDemand {
     /// Ends a refusal, and leaves others as they are.
     pub(crate) fn end_refusal(&self, id: RefusalId) {
         self.change(|life| life.refusals.retain(|(other, _)| *other != id));
+    }
+
+    /// Moves the time of the next try after a start that failed.
+    pub(crate) fn put_off(&self, id: RefusalId, retry_at: Instant) {
+        self.change(|life| {
+            let mut refusals = life.refusals.iter_mut();
+            if let Some((_, refusal)) = refusals.find(|(other, _)| *other == id) {
+                *refusal = Refusal::StartFailed { retry_at };
+            }
+        });
+    }
+
+    /// Settles the suspicions that were not taken since the call before.
+    pub(crate) fn forget_suspicions(&self) {
+        let forgotten = self.change(|life| {
+            let noticed = std::mem::replace(&mut life.noticed, life.suspicions);
+            let is_forgotten = noticed > life.taken;
+            life.taken = life.taken.max(noticed);
+            is_forgotten.then_some(noticed)
+        });
+        if let Some(number) = forgotten {
+            let on_demand = self.clone();
+            drop(Suspicion { on_demand, number });
+        }
     }
 
     /// Returns a suspicion if a request got no answer since the last one. The launcher drops it once it knows of an end, or that
@@ -218,10 +265,12 @@ impl OnDemand {
         self.0.life.borrow().starts
     }
 
-    /// Records a request without an answer.
+    /// Records a request without an answer, if the launcher takes suspicions.
     fn suspect(&self) {
-        self.change(EndpointLife::suspect);
-        self.0.launcher.notify();
+        if self.0.launcher.takes_suspicions() {
+            self.change(EndpointLife::suspect);
+            self.0.launcher.notify();
+        }
     }
 
     /// Changes the states, and closes or opens the endpoint as they are then.
@@ -265,10 +314,11 @@ impl EndpointState {
 }
 
 /// A suspicion that a server has ended, which keeps its endpoint closed. Dropping it settles the suspicion and all earlier ones,
-/// and tells the gate if the endpoint is open then. It takes the gate's lock.
+/// and hands the endpoint's slots to waiters if it is open then.
+// That takes the gate's lock.
 #[derive(Debug)]
 #[must_use = "a suspicion that is dropped is settled"]
-pub(crate) struct Suspicion {
+pub struct Suspicion {
     on_demand: OnDemand,
     number: u64,
 }
@@ -303,13 +353,14 @@ impl EndpointRef {
         let mut life = on_demand.0.life.subscribe();
         // In one step, so that a server that has started meanwhile does not become suspect. The endpoint is closed before the
         // slot of the request comes back.
+        let is_taken = on_demand.0.launcher.takes_suspicions();
         let suspected = on_demand.change(|life| match life.end_since(starts) {
-            Some(end) => Err(end),
-            None => Ok(life.suspect()),
+            None if is_taken => Ok(life.suspect()),
+            end => Err(end),
         });
         let nth = match suspected {
             Ok(nth) => nth,
-            Err(end) => return Some(end),
+            Err(end) => return end,
         };
         on_demand.0.launcher.notify();
         let settled = life.wait_for(|it| it.end_since(starts).is_some() || it.settled >= nth);

@@ -120,11 +120,14 @@ impl Tested {
     /// Makes a call on both, and compares what it returns.
     fn call(&mut self, call: Call, naive: &mut Naive) {
         match call {
-            Call::Start if naive.phase == Phase::Stopped => {
-                self.on_demand.start(None);
-                naive.phase = Phase::Starting;
+            Call::Start => {
+                let is_stopped = naive.phase == Phase::Stopped;
+                assert_eq!(self.on_demand.is_startable(), is_stopped);
+                assert_eq!(self.on_demand.start(None).is_some(), is_stopped);
+                if is_stopped {
+                    naive.phase = Phase::Starting;
+                }
             }
-            Call::Start => {}
             Call::Started => {
                 self.on_demand.started();
                 (naive.phase, naive.may_be_open) = (Phase::Running, false);

@@ -1,5 +1,6 @@
 //! The configuration of a driver, at first and later: which instances exist, and what becomes of earlier ones.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -91,8 +92,11 @@ impl SwapDriver {
             .collect();
         match routes {
             Some(routes) => {
-                let report =
-                    router.replace_all(routes.registry, routes.rules, &self.signal, endpoints);
+                let others = Some((routes.registry, routes.rules));
+                let Ok(report) = router.change_beside_others(&self.signal, others, |own, _| {
+                    *own = endpoints;
+                    Ok::<_, Infallible>(())
+                });
                 Some((routes.changes, report))
             }
             None => {

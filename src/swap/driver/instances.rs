@@ -210,7 +210,8 @@ impl Effects for Instances {
         // From now on the waiters wait for the load.
         self.has_changed = true;
         let instance = &mut self[target];
-        instance.on_demand.start(instance.status.usual_load());
+        let loading = instance.on_demand.start(instance.status.usual_load());
+        debug_assert!(loading.is_some(), "a stopped instance is started");
         instance.status.set_state(ModelState::Loading, None);
         instance.is_asleep = false;
         instance.start += 1; // the swap reports the end of a server that slept
