@@ -110,7 +110,10 @@ async fn a_node_of_a_cluster_by_a_plain_address_says_what_to_write() {
     let cluster = Cluster::start(3, 0).await;
     let owner = owner(&cluster, KEY).await;
     let other = &cluster.nodes[(owner + 1) % 3];
-    let error = open(other, short()).enqueue(request("")).await.unwrap_err();
+    let error = connect(other, short())
+        .enqueue(request(""))
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("redis+cluster://"), "{error}");
 }
 

@@ -88,7 +88,7 @@ impl Drop for StoppedClock {
 async fn a_request_begins_as_it_is_stored_if_a_place_is_free() {
     let _clock = StoppedClock::new();
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let places = Places::of(&store, 1);
     let mut new = request("hello");
     (new.tenant, new.level) = (b"a\0b".to_vec(), 1);
@@ -124,7 +124,7 @@ async fn a_request_begins_as_it_is_stored_if_a_place_is_free() {
 async fn a_request_waits_behind_those_that_wait() {
     let _clock = StoppedClock::new();
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let first = store_one(&store, "").await;
     let places = Places::of(&store, 2);
     let second = store_one(&store, "").await;
@@ -156,7 +156,7 @@ async fn pauses_delays_limits_and_known_requests_take_no_place() {
     let _clock = StoppedClock::new();
     let server = Server::start();
     let config = short().max_running(2).max_running_per_tenant(1).max_size(4);
-    let store = open(&server, config);
+    let store = open(&server, config).await;
     let places = Places::of(&store, 10);
     let pause = |scope| Pause {
         scope,
@@ -204,7 +204,7 @@ async fn pauses_delays_limits_and_known_requests_take_no_place() {
 async fn requests_of_one_call_begin_until_the_places_are_used() {
     let _clock = StoppedClock::new();
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let places = Places::of(&store, 3);
     let new: Vec<_> = (0..6).map(|_| request("")).collect();
     let ids: Vec<_> = new.iter().map(|new| new.id).collect();
@@ -221,7 +221,7 @@ async fn of_several_levels_and_tenants_the_most_urgent_are_fetched() {
     let _clock = StoppedClock::new();
     let server = Server::start();
     let fair = WaitingRoomConfig::default().discipline(Discipline::Fair);
-    let store = open(&server, short().order(fair));
+    let store = open(&server, short().order(fair)).await;
     let places = Places::of(&store, 2);
     let new = |level, tenant: &str| {
         let mut new = request("");
@@ -258,7 +258,7 @@ async fn of_several_levels_and_tenants_the_most_urgent_are_fetched() {
 #[tokio::test]
 async fn a_request_whose_deadline_has_passed_does_not_begin() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let places = Places::of(&store, 1);
     let mut late = request("");
     late.cancel_after = Some(Duration::ZERO);
@@ -274,7 +274,7 @@ async fn a_request_whose_deadline_has_passed_does_not_begin() {
 async fn a_request_that_is_put_back_is_next() {
     let _clock = StoppedClock::new();
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let places = Places::of(&store, 1);
     let id = store_one(&store, "").await;
     for _ in 0..3 {
@@ -301,7 +301,7 @@ impl IdleWorker for Panics {
 #[tokio::test]
 async fn a_worker_that_panics_costs_no_request() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let panics: Arc<dyn IdleWorker> = Arc::new(Panics);
     store.register_worker(Arc::downgrade(&panics));
     let id = store_one(&store, "").await;
@@ -354,7 +354,7 @@ async fn a_silent_redis_holds_no_place_for_long() {
 async fn a_dropped_worker_leaves_no_request_behind() {
     let server = Server::start();
     let on_crash = OnCrash::Retry { max_attempts: 3 };
-    let store = Arc::new(open(&server, short().on_crash(on_crash)));
+    let store = Arc::new(open(&server, short().on_crash(on_crash)).await);
     let stored = encode_request(&Request::new(Bytes::new()));
     for _ in 0..8 {
         let forever = service_fn(async |_: Request<Full<Bytes>>| {
@@ -381,12 +381,12 @@ async fn a_dead_process_loses_what_began_as_it_was_stored() {
     let clock = StoppedClock::new();
     let server = Server::start();
     let config = short().on_crash(OnCrash::Retry { max_attempts: 2 });
-    let dead = open(&server, config.clone());
+    let dead = open(&server, config.clone()).await;
     let places = Places::of(&dead, 1);
     let id = store_one(&dead, "again").await;
     assert_eq!(places.begun(), [id]);
     drop((dead, clock));
-    let fetched = take(&open(&server, config)).await;
+    let fetched = take(&open(&server, config).await).await;
     assert_eq!((fetched.lease.id(), fetched.lease.attempt()), (id, 2));
     assert_eq!(fetched.request, "again");
 }
@@ -394,7 +394,7 @@ async fn a_dead_process_loses_what_began_as_it_was_stored() {
 #[tokio::test]
 async fn a_worker_runs_what_begins_as_it_is_stored_and_ends_after_it() {
     let server = Server::start();
-    let store = Arc::new(open(&server, short()));
+    let store = Arc::new(open(&server, short()).await);
     let queue = QueueLayer::new(QueueConfig::new(1));
     let gate = queue.handle().gate().unwrap().clone();
     let goes_on = CancellationToken::new();

@@ -4,21 +4,24 @@ use tower_triage_durable::{DrainStore, Idempotency};
 
 use super::*;
 
-fn long(server: &Server) -> Arc<RedisStore> {
+async fn long(server: &Server) -> Arc<RedisStore> {
     let config = StoreConfig::default().lease(Duration::from_secs(20));
-    Arc::new(open(server, config))
+    Arc::new(open(server, config).await)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drained_redis_can_be_taken_away() {
     let (mut old_server, new_server) = (Server::start(), Server::start());
-    let old = long(&old_server);
+    let old = long(&old_server).await;
     let mut ids = Vec::new();
     for _ in 0..40 {
         ids.push(store_one(&*old, "").await);
     }
-    let of_both = || Arc::new(DrainStore::new(long(&new_server), long(&old_server)));
-    let (front, worker) = (of_both(), of_both());
+    let of_both = async || {
+        let (new, old) = (long(&new_server).await, long(&old_server).await);
+        Arc::new(DrainStore::new(new, old))
+    };
+    let (front, worker) = (of_both().await, of_both().await);
     assert_eq!(front.remaining().await.unwrap(), 40);
     let runs = Runs::default();
     // An old process still runs beside the new one.

@@ -113,6 +113,6 @@ async fn a_demoted_master_is_left_although_its_connections_hold() {
     });
     let second = second.await;
     assert_eq!(take(&store).await.lease.id(), second);
-    let at_new = open(&replica, short()).get(second).await.unwrap();
+    let at_new = open(&replica, short()).await.get(second).await.unwrap();
     assert!(at_new.is_some());
 }

@@ -14,7 +14,7 @@ fn through(proxy: &Proxy, config: StoreConfig) -> Arc<RedisStore> {
 async fn a_waiting_caller_learns_of_an_end_that_was_told_to_no_one() {
     let server = Server::start();
     let proxy = Proxy::to(server.port).await;
-    let (front, worker) = (through(&proxy, short()), open(&server, short()));
+    let (front, worker) = (through(&proxy, short()), open(&server, short()).await);
     let id = store_one(&*front, "").await;
     let ended = front.ended(id);
     let (began, ()) = tokio::join!(
@@ -48,7 +48,7 @@ async fn a_fetch_whose_reply_was_lost_is_given_back() {
     assert!(store.fetch("", 1).await.unwrap().is_empty());
     let id = store_one(&*store, "").await;
     proxy.swallow_replies();
-    let watcher = open(&server, short());
+    let watcher = open(&server, short()).await;
     let is_taken = async {
         while watcher.get(id).await.unwrap().unwrap().status != RequestStatus::Starting {
             sleep(Duration::from_millis(10)).await;
@@ -102,7 +102,7 @@ async fn an_outage_is_an_error_that_names_host_and_port_only() {
 async fn a_store_opens_before_its_redis_is_there() {
     let mut server = Server::start();
     server.kill();
-    let store = open(&server, short());
+    let store = connect(&server, short());
     let error = store.enqueue(request("")).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
     server.run();
@@ -115,7 +115,7 @@ async fn a_store_opens_before_its_redis_is_there() {
 #[tokio::test]
 async fn a_full_redis_refuses_requests_and_records_outcomes() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let id = store_one(&store, "first").await;
     let fetched = take(&store).await;
     server.ask("CONFIG SET maxmemory 1").unwrap();
@@ -131,7 +131,7 @@ async fn a_full_redis_refuses_requests_and_records_outcomes() {
 #[tokio::test]
 async fn a_dropped_fetch_takes_nothing() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let id = store_one(&store, "").await;
     for polls in 0..40 {
         let while_it_is_polled = async {

@@ -36,8 +36,15 @@ use redis_server::Server;
 /// Long enough for what has to happen.
 const SOON: Duration = Duration::from_secs(60);
 
-fn open(server: &Server, config: StoreConfig) -> RedisStore {
+fn connect(server: &Server, config: StoreConfig) -> RedisStore {
     RedisStore::connect(RedisConfig::new(server.url()).store(config)).unwrap()
+}
+
+/// Opens a store, and waits until Redis has answered it.
+async fn open(server: &Server, config: StoreConfig) -> RedisStore {
+    let store = connect(server, config);
+    soon(until_done(|| store.backlog())).await;
+    store
 }
 
 /// A configuration with a lease so short that a test sees its end.

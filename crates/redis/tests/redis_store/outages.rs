@@ -8,7 +8,7 @@ use super::*;
 
 /// Stores that sweep, beside the one of the worker.
 fn sweepers(server: &Server) -> Vec<RedisStore> {
-    (0..6).map(|_| open(server, short())).collect()
+    (0..6).map(|_| connect(server, short())).collect()
 }
 
 /// Asserts that a worker has kept its request, and ends it.
@@ -26,7 +26,7 @@ async fn ends(store: &RedisStore, fetched: Fetched) {
 #[tokio::test]
 async fn a_live_worker_is_not_swept_after_error_replies() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let _sweepers = sweepers(&server);
     store_one(&store, "").await;
     let fetched = take(&store).await;
@@ -44,7 +44,7 @@ async fn a_live_worker_is_not_swept_after_error_replies() {
 #[tokio::test]
 async fn a_live_worker_is_not_swept_after_a_step_of_the_clock() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let _sweepers = sweepers(&server);
     store_one(&store, "").await;
     let fetched = take(&store).await;
@@ -79,7 +79,7 @@ async fn a_queue_whose_keys_are_lost_is_found_again() {
         ] {
             let order = WaitingRoomConfig::default().discipline(discipline);
             let server = Server::start();
-            let store = open(&server, short().order(order));
+            let store = open(&server, short().order(order)).await;
             let mut waiting = Vec::new();
             for _ in 0..3 {
                 waiting.push(store_one(&store, "").await);
@@ -107,16 +107,14 @@ async fn a_queue_whose_keys_are_lost_is_found_again() {
 #[tokio::test]
 async fn a_waiting_request_keeps_its_level_when_the_levels_change() {
     let server = Server::start();
-    let with = |names: &[&str]| {
+    let with = async |names: &[&str]| {
         let levels = PriorityLevels::new(names.iter().copied(), names[0]).unwrap();
-        open(
-            &server,
-            short().order(WaitingRoomConfig::default().levels(levels)),
-        )
+        let order = WaitingRoomConfig::default().levels(levels);
+        open(&server, short().order(order)).await
     };
     let (before, after) = (
-        with(&["high", "batch"]),
-        with(&["urgent", "high", "normal", "batch"]),
+        with(&["high", "batch"]).await,
+        with(&["urgent", "high", "normal", "batch"]).await,
     );
     let mut ids = Vec::new();
     for (store, level) in [(&before, 1), (&after, 2), (&before, 0), (&after, 0)] {

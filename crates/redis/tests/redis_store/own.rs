@@ -17,7 +17,7 @@ use super::*;
 #[tokio::test]
 async fn a_request_passes_from_front_to_worker_and_back() {
     let server = Server::start();
-    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let (front, worker) = (open(&server, short()).await, open(&server, short()).await);
     let id = store_one(&front, "hello").await;
     assert_eq!(front.position(id).await.unwrap(), Some(1));
     let fetched = take(&worker).await;
@@ -53,7 +53,7 @@ async fn a_request_whose_webhook_is_never_settled_is_forgotten_after_25_hours() 
     let server = Server::start();
     let hour = Duration::from_secs(60 * 60);
     for (retention, kept) in [(hour, hour * 25), (hour * 48, hour * 48)] {
-        let store = open(&server, short().retention(retention));
+        let store = open(&server, short().retention(retention)).await;
         let mut new = request("");
         new.webhook = Some("https://example.com/hook".to_owned());
         let id = new.id;
@@ -75,7 +75,7 @@ async fn a_request_whose_webhook_is_never_settled_is_forgotten_after_25_hours() 
 #[tokio::test]
 async fn a_waiting_front_is_told_of_an_end_elsewhere() {
     let server = Server::start();
-    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let (front, worker) = (open(&server, short()).await, open(&server, short()).await);
     let id = store_one(&front, "").await;
     let (_, ()) = tokio::join!(async { soon(front.ended(id)).await.unwrap() }, async {
         let fetched = take(&worker).await;
@@ -95,7 +95,7 @@ async fn a_waiting_front_is_told_of_an_end_elsewhere() {
 #[tokio::test]
 async fn an_end_is_told_with_its_response_unless_that_is_large() {
     let server = Server::start();
-    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let (front, worker) = (open(&server, short()).await, open(&server, short()).await);
     for (length, is_told) in [(4_096, true), (4_097, false)] {
         let new = request("");
         let id = new.id;
@@ -114,7 +114,7 @@ async fn an_end_is_told_with_its_response_unless_that_is_large() {
 #[tokio::test]
 async fn the_last_request_of_a_queue_is_known() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     for _ in 0..3 {
         store_one(&store, "").await;
     }
@@ -128,7 +128,7 @@ async fn the_last_request_of_a_queue_is_known() {
 #[tokio::test]
 async fn the_first_request_of_a_queue_is_told_as_the_backlog_shows_it() {
     let server = Server::start();
-    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let (front, worker) = (open(&server, short()).await, open(&server, short()).await);
     // Its connection is there.
     let _ = soon(worker.changed(0)).await.unwrap();
     let mut new = request("");
@@ -158,7 +158,7 @@ async fn the_first_request_of_a_queue_is_told_as_the_backlog_shows_it() {
 #[tokio::test]
 async fn a_worker_misses_no_request_that_comes_while_it_takes_others() {
     let server = Server::start();
-    let store = Arc::new(open(&server, short()));
+    let store = Arc::new(open(&server, short()).await);
     let echo = service_fn(async |request: Request<Full<Bytes>>| {
         Ok::<_, Infallible>(Response::new(request.into_body()))
     });
@@ -188,7 +188,7 @@ async fn a_worker_misses_no_request_that_comes_while_it_takes_others() {
 #[tokio::test]
 async fn urgent_requests_go_first_and_equals_by_arrival() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let mut expected = Vec::new();
     for i in 0..20 {
         let mut request = request("");
@@ -214,7 +214,7 @@ async fn urgent_requests_go_first_and_equals_by_arrival() {
 #[tokio::test]
 async fn requests_that_come_together_share_calls_and_keep_their_order() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     store_one(&store, "").await;
     store.fetch("", 1).await.unwrap();
     server.ask("CONFIG RESETSTAT").unwrap();
@@ -245,7 +245,7 @@ async fn a_level_has_its_weight_of_the_starts() {
     let server = Server::start();
     let mut config = short();
     config.order.level_weights.insert("high".into(), 3);
-    let store = open(&server, config);
+    let store = open(&server, config).await;
     for i in 0..16 {
         let mut request = request("");
         request.level = i % 2;
@@ -261,7 +261,7 @@ async fn a_level_has_its_weight_of_the_starts() {
 #[tokio::test]
 async fn an_idempotency_key_has_one_request() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let with_key = |fingerprint| {
         let mut request = request("");
         request.tenant = b"t".to_vec();
@@ -296,7 +296,7 @@ async fn an_idempotency_key_has_one_request() {
 #[tokio::test]
 async fn bounds_hold_until_requests_have_ended() {
     let server = Server::start();
-    let store = open(&server, short().max_size(3).max_size_per_tenant(2));
+    let store = open(&server, short().max_size(3).max_size_per_tenant(2)).await;
     let of = |tenant: &str| {
         let mut request = request("");
         request.tenant = tenant.into();
@@ -318,7 +318,7 @@ async fn bounds_hold_until_requests_have_ended() {
 #[tokio::test]
 async fn cancellation_stops_a_running_attempt_elsewhere() {
     let server = Server::start();
-    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let (front, worker) = (open(&server, short()).await, open(&server, short()).await);
     let id = store_one(&front, "").await;
     let fetched = take(&worker).await;
     front.cancel(id).await.unwrap().unwrap();
@@ -337,7 +337,7 @@ async fn cancellation_stops_a_running_attempt_elsewhere() {
 #[tokio::test]
 async fn a_deadline_ends_waiting_and_running_requests() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let mut ids = Vec::new();
     let mut cancel_after = Duration::from_millis(300);
     let fetched = loop {
@@ -377,7 +377,7 @@ async fn a_deadline_ends_waiting_and_running_requests() {
 #[tokio::test]
 async fn a_delayed_request_begins_at_its_time() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let mut late = request("late");
     late.delay = Some(Duration::from_secs(60 * 60));
     let stored = store.enqueue(late).await.unwrap();
@@ -398,7 +398,7 @@ async fn a_delayed_request_begins_at_its_time() {
 #[tokio::test]
 async fn a_retry_waits_and_keeps_its_place() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let id = store_one(&store, "first").await;
     store_one(&store, "second").await;
     let fetched = take(&store).await;
@@ -425,7 +425,7 @@ async fn a_retry_waits_and_keeps_its_place() {
 #[tokio::test]
 async fn a_failed_request_can_be_put_back() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let id = store_one(&store, "").await;
     let fetched = take(&store).await;
     let outcome = Outcome::Failed {
@@ -453,7 +453,7 @@ async fn a_failed_request_can_be_put_back() {
 #[tokio::test]
 async fn lists_are_newest_first_and_by_tenant() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let mut ids = Vec::new();
     for i in 0..5 {
         let mut request = request("");
@@ -489,7 +489,7 @@ async fn lists_are_newest_first_and_by_tenant() {
 #[tokio::test]
 async fn ended_requests_are_forgotten_after_their_retention() {
     let server = Server::start();
-    let store = open(&server, short().retention(Duration::from_millis(300)));
+    let store = open(&server, short().retention(Duration::from_millis(300))).await;
     let mut with_key = request("");
     with_key.idempotency = Some(Idempotency {
         key: "k".into(),
@@ -515,7 +515,7 @@ async fn ended_requests_are_forgotten_after_their_retention() {
 #[tokio::test]
 async fn a_pause_keeps_its_requests_from_being_taken() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let of = |tenant: &str| {
         let mut request = request(tenant);
         request.tenant = tenant.into();
@@ -563,7 +563,7 @@ async fn a_pause_keeps_its_requests_from_being_taken() {
 #[tokio::test]
 async fn webhooks_are_due_until_they_are_settled() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let mut request = request("");
     request.webhook = Some("https://example.com/".into());
     let id = request.id;
@@ -590,7 +590,7 @@ async fn webhooks_are_due_until_they_are_settled() {
 #[tokio::test]
 async fn values_are_kept_and_listed_by_prefix() {
     let server = Server::start();
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     for key in ["file/b", "file/a", "file/c", "batch/a", "filet"] {
         store.put(key, Bytes::from(key)).await.unwrap();
     }
@@ -614,7 +614,7 @@ async fn values_are_kept_and_listed_by_prefix() {
 #[tokio::test]
 async fn pieces_are_read_elsewhere_while_they_are_made() {
     let server = Server::start();
-    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let (front, worker) = (open(&server, short()).await, open(&server, short()).await);
     let id = store_one(&front, "").await;
     assert_eq!(
         front.chunks(RequestId::random().unwrap(), 0).await.unwrap(),
@@ -665,7 +665,7 @@ async fn pieces_are_read_elsewhere_while_they_are_made() {
 #[tokio::test]
 async fn bytes_of_a_tenant_follow_its_requests() {
     let server = Server::start();
-    let (front, worker) = (open(&server, short()), open(&server, short()));
+    let (front, worker) = (open(&server, short()).await, open(&server, short()).await);
     let bytes = async || front.stored_bytes(b"").await.unwrap();
     let body = "x".repeat(1_000);
     let id = store_one(&front, &body).await;
@@ -692,7 +692,7 @@ async fn bytes_of_a_tenant_follow_its_requests() {
 #[tokio::test]
 async fn bytes_of_a_request_that_an_earlier_version_ended_are_taken_back() {
     let server = Server::start();
-    let front = open(&server, short().retention(Duration::from_millis(300)));
+    let front = open(&server, short().retention(Duration::from_millis(300))).await;
     let mut new = request("body");
     new.tenant = b"t".to_vec();
     let id = new.id;
@@ -717,9 +717,12 @@ async fn bytes_of_a_request_that_an_earlier_version_ended_are_taken_back() {
 #[tokio::test]
 async fn bytes_are_free_where_redis_has_a_limit() {
     let server = Server::with(&["--maxmemory", "100mb"]);
-    let store = open(&server, short());
+    let store = open(&server, short()).await;
     let free = store.free_bytes().await.unwrap().unwrap();
     assert!((50_000_000..104_857_600).contains(&free), "{free}");
     let server = Server::start();
-    assert_eq!(open(&server, short()).free_bytes().await.unwrap(), None);
+    assert_eq!(
+        open(&server, short()).await.free_bytes().await.unwrap(),
+        None
+    );
 }

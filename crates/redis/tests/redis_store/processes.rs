@@ -87,7 +87,7 @@ async fn runs(store: &RedisStore) -> HashMap<String, usize> {
 #[tokio::test]
 async fn a_killed_worker_costs_only_what_it_ran() {
     let server = Server::start();
-    let front = open(&server, config(OnCrash::Fail));
+    let front = open(&server, config(OnCrash::Fail)).await;
     let mut ids = Vec::new();
     for _ in 0..60 {
         ids.push(store_one(&front, "").await);
@@ -120,7 +120,7 @@ async fn a_killed_worker_costs_only_what_it_ran() {
 async fn a_killed_worker_is_followed_by_another_where_retries_are_allowed() {
     let server = Server::start();
     let on_crash = OnCrash::Retry { max_attempts: 2 };
-    let front = open(&server, config(on_crash));
+    let front = open(&server, config(on_crash)).await;
     let mut ids = Vec::new();
     for _ in 0..40 {
         ids.push(store_one(&front, "").await);
@@ -147,7 +147,7 @@ async fn a_killed_worker_is_followed_by_another_where_retries_are_allowed() {
 async fn a_stopped_worker_loses_its_request_and_records_nothing() {
     let server = Server::start();
     let on_crash = OnCrash::Retry { max_attempts: 2 };
-    let front = open(&server, config(on_crash));
+    let front = open(&server, config(on_crash)).await;
     let worker = Worker::start(&server, on_crash);
     let id = store_one(&front, "").await;
     soon(async {
