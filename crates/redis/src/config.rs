@@ -8,7 +8,8 @@ use tower_triage_durable::{InvalidStoreConfig, StoreConfig};
 /// The address of Redis, the name under which it keeps the requests, and their limits.
 ///
 /// ```
-/// use tower_triage_redis::{RedisConfig, StoreConfig};
+/// use tower_triage_durable::StoreConfig;
+/// use tower_triage_redis::RedisConfig;
 ///
 /// let config = RedisConfig::new("redis://127.0.0.1:6379")
 ///     .queue("images")
