@@ -186,11 +186,11 @@ fn read_notice(text: &[u8]) -> Option<News> {
 
 #[cfg(test)]
 #[path = "../../tests/support/redis_server.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
 mod redis_server;
 
 #[cfg(test)]
 #[path = "../../tests/support/redis_cluster.rs"]
-#[expect(dead_code, reason = "other tests use more of it")]
 mod redis_cluster;
 
 #[cfg(test)]
