@@ -24,8 +24,8 @@ use client_wait::ClientWaits;
 pub(crate) use launcher_signal::LauncherSignal;
 pub(super) use launcher_signal::Launchers;
 use life::EndpointLife;
+pub(crate) use life::{Change, RefusalId, SuspicionSettled};
 pub use life::{EndpointEnd, Suspicion};
-pub(crate) use life::{RefusalId, SuspicionSettled};
 pub use loading::LoadProgress;
 
 /// The state that an endpoint shares with its launcher, and that all clones share.
@@ -349,7 +349,7 @@ mod tests {
             endpoints.try_lease(&demand),
             Err(LeaseError::Busy)
         ));
-        let refusal = on_demand.refuse(Refusal::Unloaded);
+        let refusal = on_demand.refuse(Refusal::Unloaded).result;
         let refused = endpoints.try_lease(&demand).unwrap_err();
         let model = Arc::from("m");
         assert_eq!(
@@ -360,8 +360,8 @@ mod tests {
         on_demand.started();
         on_demand.open();
         let lease = endpoints.try_lease(&demand).unwrap();
-        assert!(!on_demand.close_if_idle());
+        assert!(!on_demand.close_if_idle().result);
         endpoints.release(lease);
-        assert!(on_demand.close_if_idle());
+        assert!(on_demand.close_if_idle().result);
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower_triage::QueueConfig;
 use tower_triage::endpoints::{HealthCheck, NoResponse, Registry};
 use tower_triage::queue::Overflow;
@@ -13,7 +13,7 @@ use tower_triage::route::on_demand::{
     CannotStart, EndpointEnd, InvalidOnDemand, OnDemand, Running, Watch,
 };
 
-use super::support::{TestRouter, code, endpoint, settle, status};
+use super::support::{Answer, TestRouter, code, endpoint, settle, status};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -24,10 +24,14 @@ fn registry(names: &[&str]) -> Registry {
 
 /// A router with these endpoints on demand, which all serve `m`.
 fn router(names: &[&str]) -> (TestRouter, OnDemand) {
+    router_of(registry(names))
+}
+
+fn router_of(endpoints: Registry) -> (TestRouter, OnDemand) {
     let exact = RetryAfter::default().jitter(0.0);
     let queue = QueueConfig::default().retry_after(exact);
     let router = TestRouter::with_queue([], RoutingConfig::default(), queue);
-    let on_demand = router.handle.on_demand(registry(names)).unwrap();
+    let on_demand = router.handle.on_demand(endpoints).unwrap();
     (router, on_demand)
 }
 
@@ -182,12 +186,17 @@ async fn events_that_are_watched_wake_the_launcher() {
     drop(running);
 }
 
+/// The answer of a server that ended meanwhile.
+fn no_response() -> Answer {
+    let mut failed = status(502);
+    failed.extensions_mut().insert(NoResponse::Reset);
+    failed
+}
+
 /// A failed answer of the endpoint to a request.
 async fn fail(router: &mut TestRouter) {
     let answer = router.ask("m");
-    let mut failed = status(502);
-    failed.extensions_mut().insert(NoResponse::Reset);
-    router.call().await.answer(failed);
+    router.call().await.answer(no_response());
     answer.await.unwrap();
 }
 
@@ -211,6 +220,128 @@ async fn a_suspicion_closes_the_endpoint_until_it_is_dropped() {
     drop(suspicion);
     router.call().await.ok();
     assert_eq!(answer.await.unwrap().status(), 200);
+}
+
+/// A launcher that looks and takes no suspicion.
+async fn look(on_demand: &mut OnDemand) {
+    while on_demand.changed().await {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspicion_that_is_not_taken_ends_by_itself() {
+    let (mut router, mut on_demand) = router(&["a"]);
+    let running = start(&on_demand, "a");
+    on_demand.watch(Watch::default().suspicions(true));
+    let breaks = router.ask("m");
+    let broken = router.call().await;
+    let waits = router.ask("m");
+    settle().await;
+    assert!(on_demand.changed().await);
+    broken.answer(no_response());
+    breaks.await.unwrap();
+    let served = timeout(SECOND, async {
+        tokio::select! {
+            () = look(&mut on_demand) => unreachable!("the router is there"),
+            call = router.call() => call.ok(),
+        }
+    });
+    served.await.expect("the suspicion ends");
+    assert_eq!(waits.await.unwrap().status(), 200);
+    drop(running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspicion_that_is_held_outlives_one_that_is_not_taken() {
+    let endpoints = Registry::new(vec![endpoint("a", 2, &["m"])]).unwrap();
+    let (mut router, mut on_demand) = router_of(endpoints);
+    let running = start(&on_demand, "a");
+    on_demand.watch(Watch::default().suspicions(true));
+    let answers = [(); 2].map(|()| router.ask("m"));
+    let calls = [router.call().await, router.call().await];
+    let waits = router.ask("m");
+    settle().await;
+    let mut suspicions = Vec::new();
+    for (call, answer) in calls.into_iter().zip(answers) {
+        call.answer(no_response());
+        answer.await.unwrap();
+        if suspicions.is_empty() {
+            suspicions.extend(running.suspicion());
+        }
+    }
+    assert!(timeout(SECOND, look(&mut on_demand)).await.is_err());
+    assert!(router.settled().await.is_none());
+    drop(suspicions);
+    router.call().await.ok();
+    assert_eq!(waits.await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspicion_does_not_outlive_the_launcher() {
+    for is_before in [true, false] {
+        let (mut router, on_demand) = router(&["a"]);
+        let running = start(&on_demand, "a");
+        on_demand.watch(Watch::default().suspicions(true));
+        let mut on_demand = Some(on_demand);
+        if is_before {
+            fail(&mut router).await;
+        }
+        drop(on_demand.take());
+        if !is_before {
+            fail(&mut router).await;
+        }
+        let answer = router.ask("m");
+        let call = timeout(SECOND, router.call()).await;
+        call.expect("the server still runs").ok();
+        assert_eq!(answer.await.unwrap().status(), 200);
+        drop(running);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_is_closed_or_starting_as_its_launcher_goes_may_still_open() {
+    let (mut router, on_demand) = router(&["a", "b"]);
+    let running = start(&on_demand, "a");
+    running.close();
+    let starting = on_demand.start("b", None).unwrap();
+    drop(on_demand);
+    let answer = router.ask("m");
+    settle().await;
+    assert!(!answer.is_finished());
+    drop(starting);
+    settle().await;
+    assert!(!answer.is_finished(), "the other one still runs");
+    running.reopen();
+    router.call().await.ok();
+    assert_eq!(answer.await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_changes_nothing_wakes_no_launcher() {
+    let (router, mut on_demand) = router(&["a"]);
+    let running = start(&on_demand, "a");
+    assert!(on_demand.changed().await);
+    let calls: [fn(&Running); 4] = [Running::reopen, Running::close, Running::close, |running| {
+        assert!(running.close_if_idle())
+    }];
+    let mut woken = Vec::new();
+    for call in calls {
+        call(&running);
+        woken.push(timeout(SECOND, on_demand.changed()).await.is_ok());
+    }
+    assert_eq!(woken, [false, true, false, false]);
+    drop(router);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_is_dropped_wakes_the_launcher() {
+    let (router, mut on_demand) = router(&["a"]);
+    let _waits = router.ask("m");
+    settle().await;
+    let starting = on_demand.start("a", None).unwrap();
+    while timeout(SECOND, on_demand.changed()).await.is_ok() {}
+    drop(starting);
+    assert!(timeout(SECOND, on_demand.changed()).await.is_ok());
+    assert!(on_demand.waiting()[0].to_start.is_some());
 }
 
 #[tokio::test(start_paused = true)]

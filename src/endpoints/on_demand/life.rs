@@ -14,6 +14,7 @@
 //! A request without an answer makes its endpoint suspect, because the server may have ended. The launcher takes the
 //! [`Suspicion`] and settles it, because it learns of an end a moment after the clients.
 
+use std::mem::{Discriminant, discriminant};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -68,6 +69,10 @@ pub(super) struct EndpointLife {
     settled: u64,
     /// The number of suspicions at the launcher's last look, if it may leave suspicions to themselves.
     noticed: u64,
+    /// The number of suspicions that were left to themselves. They are settled once the launcher holds none.
+    forgotten: u64,
+    /// The suspicions that the launcher holds, without those that are settled.
+    held: Vec<u64>,
     /// The refusals that have not ended, of which the last one counts.
     refusals: Vec<(RefusalId, Refusal)>,
     /// The number of refusals so far.
@@ -103,6 +108,28 @@ impl EndpointLife {
         self.suspicions
     }
 
+    /// Settles the suspicions up to this number, and those that are forgotten if the launcher holds none.
+    fn settle(&mut self, number: u64) {
+        self.settled = self.settled.max(number);
+        self.held.retain(|&held| held > self.settled);
+        if self.held.is_empty() {
+            self.settled = self.settled.max(self.forgotten);
+        }
+    }
+
+    /// Forgets the suspicions up to this number that the launcher has not taken.
+    fn forget(&mut self, number: u64) {
+        if number > self.taken {
+            (self.taken, self.forgotten) = (number, number);
+            self.settle(0);
+        }
+    }
+
+    /// Returns what the gate sees: if the endpoint is open, the kind of its phase, and its refusal.
+    fn seen(&self) -> (bool, Discriminant<Phase>, Option<Refusal>) {
+        (self.is_open(), discriminant(&self.phase), self.refusal())
+    }
+
     pub(super) fn loading(&self) -> Option<&Arc<Loading>> {
         match &self.phase {
             Phase::Starting(loading) => Some(loading),
@@ -111,8 +138,20 @@ impl EndpointLife {
     }
 
     pub(super) fn refusal(&self) -> Option<Refusal> {
-        self.refusals.last().map(|(_, refusal)| *refusal)
+        let is_stopped = matches!(self.phase, Phase::Stopped);
+        let refusals = self.refusals.iter().rev().map(|(_, refusal)| *refusal);
+        // An endpoint whose guard outlives its launcher may still open.
+        let mut refusals = refusals.filter(|it| is_stopped || *it != Refusal::NoLauncher);
+        refusals.next()
     }
+}
+
+/// What a call returns, and whether the gate has to be told of it.
+#[derive(Debug)]
+pub(crate) struct Change<T> {
+    pub(crate) result: T,
+    /// `true` if the gate sees a difference.
+    pub(crate) is_seen: bool,
 }
 
 /// An extension of a response, set if the suspicion that it stands for is settled.
@@ -125,7 +164,7 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(1);
 /// The calls of the launcher. It tells the gate of them, for which several calls may count as one change.
 impl OnDemand {
     /// Begins to start an endpoint, whose earlier starts took the time `usual`. Returns `None` if it is not stopped.
-    pub(crate) fn start(&self, usual: Option<Duration>) -> Option<Arc<Loading>> {
+    pub(crate) fn start(&self, usual: Option<Duration>) -> Change<Option<Arc<Loading>>> {
         self.change(|life| {
             let is_stopped = matches!(life.phase, Phase::Stopped);
             let loading = is_stopped.then(|| Arc::new(Loading::begin(usual)))?;
@@ -148,38 +187,39 @@ impl OnDemand {
             life.phase = Phase::Running { may_be_open: false };
             (life.starts, life.end) = (life.starts + 1, None);
             // Suspicions are of the server that ran before.
-            (life.taken, life.settled) = (life.suspicions, life.suspicions);
+            life.taken = life.suspicions;
+            life.settle(life.suspicions);
             self.0.ended_at.store(CoarseInstant::now().0, Relaxed); // a time for reports
         });
     }
 
     /// Records that the server was stopped without an end that its requests notice, or that its start was given up or failed.
-    pub(crate) fn stopped(&self) {
-        self.change(|life| life.phase = Phase::Stopped);
+    pub(crate) fn stopped(&self) -> Change<()> {
+        self.change(|life| life.phase = Phase::Stopped)
     }
 
     /// Records how the server ended, of which the first end counts.
-    pub(crate) fn ended(&self, end: EndpointEnd) {
+    pub(crate) fn ended(&self, end: EndpointEnd) -> Change<()> {
         self.change(|life| {
             if matches!(life.phase, Phase::Running { .. }) {
                 life.phase = Phase::Stopped;
             }
             _ = life.end.get_or_insert(end);
-        });
+        })
     }
 
     /// Lets the endpoint give slots, as soon as no suspicion is open. It has no effect unless the server runs.
-    pub(crate) fn open(&self) {
-        self.change(|life| life.let_be_open(true));
+    pub(crate) fn open(&self) -> Change<()> {
+        self.change(|life| life.let_be_open(true))
     }
 
     /// Closes the endpoint, so that only requests that have a slot keep it.
-    pub(crate) fn close(&self) {
-        self.change(|life| life.let_be_open(false));
+    pub(crate) fn close(&self) -> Change<()> {
+        self.change(|life| life.let_be_open(false))
     }
 
     /// Closes the endpoint in one atomic step unless it serves a request. Returns `true` if it is closed and idle.
-    pub(crate) fn close_if_idle(&self) -> bool {
+    pub(crate) fn close_if_idle(&self) -> Change<bool> {
         self.change(|life| {
             let is_closed = match life.endpoint.upgrade() {
                 Some(endpoint) => endpoint.close_if_idle(),
@@ -193,7 +233,7 @@ impl OnDemand {
     }
 
     /// Refuses requests while the endpoint is closed.
-    pub(crate) fn refuse(&self, refusal: Refusal) -> RefusalId {
+    pub(crate) fn refuse(&self, refusal: Refusal) -> Change<RefusalId> {
         self.change(|life| {
             life.refused += 1;
             let id = RefusalId(life.refused);
@@ -203,8 +243,8 @@ impl OnDemand {
     }
 
     /// Ends a refusal, and leaves others as they are.
-    pub(crate) fn end_refusal(&self, id: RefusalId) {
-        self.change(|life| life.refusals.retain(|(other, _)| *other != id));
+    pub(crate) fn end_refusal(&self, id: RefusalId) -> Change<()> {
+        self.change(|life| life.refusals.retain(|(other, _)| *other != id))
     }
 
     /// Moves the time of the next try after a start that failed.
@@ -217,30 +257,50 @@ impl OnDemand {
         });
     }
 
-    /// Settles the suspicions that were not taken since the call before.
-    pub(crate) fn forget_suspicions(&self) {
-        let forgotten = self.change(|life| {
+    /// Forgets the suspicions that were not taken since the call before.
+    pub(crate) fn forget_noticed(&self) {
+        self.change_suspicions(|life| {
             let noticed = std::mem::replace(&mut life.noticed, life.suspicions);
-            let is_forgotten = noticed > life.taken;
-            life.taken = life.taken.max(noticed);
-            is_forgotten.then_some(noticed)
+            life.forget(noticed);
         });
-        if let Some(number) = forgotten {
-            let on_demand = self.clone();
-            drop(Suspicion { on_demand, number });
-        }
+    }
+
+    /// Forgets all suspicions that were not taken.
+    pub(crate) fn forget_suspicions(&self) {
+        self.change_suspicions(|life| life.forget(life.suspicions));
+    }
+
+    /// Returns `true` if the next [`forget_noticed`](Self::forget_noticed) would forget a suspicion.
+    pub(crate) fn has_noticed(&self) -> bool {
+        let life = self.0.life.borrow();
+        life.noticed > life.taken
     }
 
     /// Returns a suspicion if a request got no answer since the last one. The launcher drops it once it knows of an end, or that
     /// the server serves.
     pub(crate) fn take_suspicion(&self) -> Option<Suspicion> {
-        let number = self.change(|life| {
-            let is_new = life.taken != life.suspicions;
-            life.taken = life.suspicions;
-            is_new.then_some(life.suspicions)
-        })?;
-        let on_demand = self.clone();
+        let taken = self.change(|life| {
+            let number = life.suspicions;
+            let is_new = life.taken != number;
+            is_new.then(|| {
+                life.taken = number;
+                life.held.push(number);
+                number
+            })
+        });
+        let (on_demand, number) = (self.clone(), taken.result?);
         Some(Suspicion { on_demand, number })
+    }
+
+    /// Changes the suspicions, and hands the endpoint's slots to waiters if that opens it.
+    fn change_suspicions(&self, change: impl FnOnce(&mut EndpointLife)) {
+        let opened = self.change(|life| {
+            change(life);
+            life.endpoint.upgrade()
+        });
+        if let Some(endpoint) = opened.result.filter(|_| opened.is_seen) {
+            endpoint.tell_gate(); // without the lock of the states, which the gate's look at the slots takes
+        }
     }
 
     /// Returns how the endpoint ended, until its next start.
@@ -267,22 +327,30 @@ impl OnDemand {
 
     /// Records a request without an answer, if the launcher takes suspicions.
     fn suspect(&self) {
-        if self.0.launcher.takes_suspicions() {
-            self.change(EndpointLife::suspect);
+        if self.change(|life| self.suspect_in(life)).result.is_some() {
             self.0.launcher.notify();
         }
     }
 
+    /// Counts a suspicion if the launcher takes suspicions, and returns its number. The caller has the lock of the states, so
+    /// that a launcher that ceases to take suspicions misses none when it forgets them.
+    fn suspect_in(&self, life: &mut EndpointLife) -> Option<u64> {
+        self.0.launcher.takes_suspicions().then(|| life.suspect())
+    }
+
     /// Changes the states, and closes or opens the endpoint as they are then.
-    fn change<T>(&self, change: impl FnOnce(&mut EndpointLife) -> T) -> T {
-        let mut result = None;
+    fn change<T>(&self, change: impl FnOnce(&mut EndpointLife) -> T) -> Change<T> {
+        let mut changed = None;
         self.0.life.send_modify(|life| {
-            result = Some(change(life));
+            let before = life.seen();
+            let result = change(life);
+            let is_seen = life.seen() != before;
+            changed = Some(Change { result, is_seen });
             if let Some(endpoint) = life.endpoint.upgrade() {
                 endpoint.set_stopped(!life.is_open());
             }
         });
-        result.expect("the closure runs once")
+        changed.expect("the closure runs once")
     }
 }
 
@@ -325,15 +393,8 @@ pub struct Suspicion {
 
 impl Drop for Suspicion {
     fn drop(&mut self) {
-        let opened = self.on_demand.change(|life| {
-            let was_open = life.is_open();
-            life.settled = life.settled.max(self.number);
-            let opened = !was_open && life.is_open();
-            life.endpoint.upgrade().filter(|_| opened)
-        });
-        if let Some(endpoint) = opened {
-            endpoint.tell_gate(); // without the lock of the states, which the gate's look at the slots takes
-        }
+        self.on_demand
+            .change_suspicions(|life| life.settle(self.number));
     }
 }
 
@@ -353,12 +414,11 @@ impl EndpointRef {
         let mut life = on_demand.0.life.subscribe();
         // In one step, so that a server that has started meanwhile does not become suspect. The endpoint is closed before the
         // slot of the request comes back.
-        let is_taken = on_demand.0.launcher.takes_suspicions();
         let suspected = on_demand.change(|life| match life.end_since(starts) {
-            None if is_taken => Ok(life.suspect()),
+            None => on_demand.suspect_in(life).ok_or(None),
             end => Err(end),
         });
-        let nth = match suspected {
+        let nth = match suspected.result {
             Ok(nth) => nth,
             Err(end) => return end,
         };

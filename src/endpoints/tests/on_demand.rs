@@ -38,6 +38,8 @@ enum Call {
     DropSuspicion {
         is_oldest: bool,
     },
+    /// The launcher looks, and leaves the suspicions that it saw at its last look to themselves.
+    Forget,
     Refuse,
     EndRefusal {
         is_first: bool,
@@ -59,6 +61,7 @@ fn call() -> impl proptest::strategy::Strategy<Value = Call> {
         2 => Just(Call::Suspect),
         2 => Just(Call::TakeSuspicion),
         2 => any::<bool>().prop_map(|is_oldest| Call::DropSuspicion { is_oldest }),
+        2 => Just(Call::Forget),
         1 => Just(Call::Refuse),
         1 => any::<bool>().prop_map(|is_first| Call::EndRefusal { is_first }),
         4 => Just(Call::TakeSlot),
@@ -83,18 +86,40 @@ struct Naive {
     idled: u64,
     starts: u64,
     end: Option<EndpointEnd>,
-    /// The number of suspicions, and those that are not settled.
+    /// The number of suspicions.
     suspicions: u32,
-    unsettled: Vec<u32>,
-    /// `true` if the launcher has not taken the last suspicion.
-    has_new: bool,
+    /// The unsettled suspicions that the launcher may still take, with `true` for those that it saw at its last look.
+    new: Vec<(u32, bool)>,
+    /// The unsettled suspicions that are left to themselves.
+    forgotten: Vec<u32>,
+    /// The last suspicions of those that the launcher holds.
+    held: Vec<u32>,
     refusals: usize,
 }
 
 impl Naive {
     fn is_open(&self) -> bool {
         let runs = self.phase == Phase::Running && self.end.is_none();
-        runs && self.may_be_open && self.unsettled.is_empty()
+        let is_suspect =
+            !(self.new.is_empty() && self.forgotten.is_empty() && self.held.is_empty());
+        runs && self.may_be_open && !is_suspect
+    }
+
+    /// Leaves suspicions that were seen before to themselves, and sees the others.
+    fn forget(&mut self) {
+        let seen = self.new.iter().filter(|(_, is_seen)| *is_seen);
+        self.forgotten.extend(seen.map(|(number, _)| *number));
+        self.new.retain(|(_, is_seen)| !is_seen);
+        self.new.iter_mut().for_each(|(_, is_seen)| *is_seen = true);
+        self.settle(0);
+    }
+
+    /// Settles the suspicions up to this one, and the forgotten ones if none is held.
+    fn settle(&mut self, number: u32) {
+        self.new.retain(|&(other, _)| other > number);
+        self.held.retain(|&other| other > number);
+        self.forgotten
+            .retain(|&other| other > number && !self.held.is_empty());
     }
 
     fn slot_state(&self) -> SlotState {
@@ -123,7 +148,7 @@ impl Tested {
             Call::Start => {
                 let is_stopped = naive.phase == Phase::Stopped;
                 assert_eq!(self.on_demand.is_startable(), is_stopped);
-                assert_eq!(self.on_demand.start(None).is_some(), is_stopped);
+                assert_eq!(self.on_demand.start(None).result.is_some(), is_stopped);
                 if is_stopped {
                     naive.phase = Phase::Starting;
                 }
@@ -132,7 +157,7 @@ impl Tested {
                 self.on_demand.started();
                 (naive.phase, naive.may_be_open) = (Phase::Running, false);
                 (naive.starts, naive.end) = (naive.starts + 1, None);
-                (naive.unsettled, naive.has_new) = (Vec::new(), false);
+                naive.settle(naive.suspicions);
             }
             Call::Stopped => {
                 self.on_demand.stopped();
@@ -155,15 +180,16 @@ impl Tested {
                 naive.may_be_open = false;
             }
             Call::CloseIfIdle => {
-                let is_closed = self.on_demand.close_if_idle();
+                let is_closed = self.on_demand.close_if_idle().result;
                 assert_eq!(is_closed, naive.in_use == 0);
                 naive.may_be_open &= !is_closed;
             }
-            Call::Suspect | Call::TakeSuspicion | Call::DropSuspicion { .. } => {
+            Call::Suspect | Call::TakeSuspicion | Call::DropSuspicion { .. } | Call::Forget => {
                 self.suspicion(call, naive);
             }
             Call::Refuse => {
-                self.refusals.push(self.on_demand.refuse(Refusal::Unloaded));
+                let refusal = self.on_demand.refuse(Refusal::Unloaded).result;
+                self.refusals.push(refusal);
                 naive.refusals += 1;
             }
             Call::EndRefusal { is_first } => {
@@ -182,22 +208,29 @@ impl Tested {
             Call::Suspect => {
                 self.endpoints.endpoints()[0].suspect();
                 naive.suspicions += 1;
-                naive.unsettled.push(naive.suspicions);
-                naive.has_new = true;
+                naive.new.push((naive.suspicions, false));
+            }
+            Call::Forget => {
+                let is_noticed = naive.new.iter().any(|(_, is_seen)| *is_seen);
+                assert_eq!(self.on_demand.has_noticed(), is_noticed);
+                self.on_demand.forget_noticed();
+                naive.forget();
             }
             Call::TakeSuspicion => {
                 let taken = self.on_demand.take_suspicion();
-                assert_eq!(taken.is_some(), naive.has_new);
-                let taken = taken.map(|taken| (taken, naive.suspicions));
-                self.suspicions.extend(taken);
-                naive.has_new = false;
+                assert_eq!(taken.is_some(), !naive.new.is_empty());
+                if let Some(taken) = taken {
+                    self.suspicions.push((taken, naive.suspicions));
+                    naive.held.push(naive.suspicions);
+                    naive.new.clear();
+                }
             }
             _ => {
                 let is_oldest = matches!(call, Call::DropSuspicion { is_oldest: true });
                 if let Some(nth) = self.suspicions.len().checked_sub(1) {
                     let (dropped, number) = self.suspicions.remove(if is_oldest { 0 } else { nth });
                     drop(dropped);
-                    naive.unsettled.retain(|&other| other > number);
+                    naive.settle(number);
                 }
             }
         }
@@ -291,7 +324,7 @@ fn no_thread_gets_a_slot_after_an_idle_endpoint_was_closed() {
             let suspicion = on_demand.take_suspicion();
             on_demand.open();
             drop(suspicion);
-            while on_demand.idled().0 == before || !on_demand.close_if_idle() {
+            while on_demand.idled().0 == before || !on_demand.close_if_idle().result {
                 thread::yield_now();
             }
             is_closed.store(true, SeqCst);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use http::Uri;
 
 use super::{EndpointEnd, InvalidUrl, LoadProgress, Suspicion, WeakRouter};
-use crate::endpoints::on_demand::{OnDemand as Link, Refusal, RefusalId};
+use crate::endpoints::on_demand::{Change, OnDemand as Link, Refusal, RefusalId};
 use crate::endpoints::{EndpointRef, Registry};
 
 /// An endpoint on demand, with the way to its router.
@@ -19,8 +19,7 @@ pub(super) struct Target {
 impl Target {
     /// Begins a start, or returns `None` if the endpoint is not stopped.
     pub(super) fn start(self, usual: Option<Duration>) -> Option<Starting> {
-        let loading = self.link.start(usual)?;
-        self.endpoint.state().tell_gate();
+        let loading = self.tell(self.link.start(usual))?;
         Some(Starting {
             progress: loading.reported.clone(),
             target: self,
@@ -29,9 +28,16 @@ impl Target {
     }
 
     pub(super) fn refuse(self, retry_at: Instant) -> Refused {
-        let id = self.link.refuse(Refusal::StartFailed { retry_at });
-        self.endpoint.state().tell_gate();
+        let id = self.tell(self.link.refuse(Refusal::StartFailed { retry_at }));
         Refused { target: self, id }
+    }
+
+    /// Tells the gate of a change that it sees. That takes its lock, and as long as its waiters are many.
+    fn tell<T>(&self, change: Change<T>) -> T {
+        if change.is_seen {
+            self.endpoint.state().tell_gate();
+        }
+        change.result
     }
 
     /// Returns the endpoint as it is configured now.
@@ -107,9 +113,8 @@ impl Starting {
     pub fn failed(mut self, retry_at: Instant) -> Refused {
         self.is_over = true;
         let target = self.target.clone();
-        let id = target.link.refuse(Refusal::StartFailed { retry_at });
-        target.link.stopped(); // after the refusal, so that no request waits in between
-        target.endpoint.state().tell_gate();
+        let id = target.link.refuse(Refusal::StartFailed { retry_at }).result;
+        target.tell(target.link.stopped()); // after the refusal, so that no request waits in between
         Refused { target, id }
     }
 }
@@ -117,8 +122,7 @@ impl Starting {
 impl Drop for Starting {
     fn drop(&mut self) {
         if !self.is_over {
-            self.target.link.stopped();
-            self.target.endpoint.state().tell_gate();
+            self.target.tell(self.target.link.stopped());
         }
     }
 }
@@ -141,24 +145,18 @@ impl Running {
 
     /// Closes the endpoint, so that only requests that have a slot keep it. All others wait.
     pub fn close(&self) {
-        self.target.link.close();
-        self.target.endpoint.state().tell_gate();
+        self.target.tell(self.target.link.close());
     }
 
     /// Opens the endpoint again, as soon as no suspicion is open.
     pub fn reopen(&self) {
-        self.target.link.open();
-        self.target.endpoint.state().tell_gate();
+        self.target.tell(self.target.link.open());
     }
 
     /// Closes the endpoint in one atomic step unless it serves a request. Returns `true` if it is closed and idle.
     #[must_use = "an endpoint that serves a request stays open"]
     pub fn close_if_idle(&self) -> bool {
-        let is_closed = self.target.link.close_if_idle();
-        if is_closed {
-            self.target.endpoint.state().tell_gate();
-        }
-        is_closed
+        self.target.tell(self.target.link.close_if_idle())
     }
 
     /// Returns a new suspicion that the server has ended, if a request got no answer since the last one.
@@ -175,8 +173,7 @@ impl Running {
 
     fn end(&mut self, how: EndpointEnd) {
         if !std::mem::replace(&mut self.is_over, true) {
-            self.target.link.ended(how);
-            self.target.endpoint.state().tell_gate();
+            self.target.tell(self.target.link.ended(how));
         }
     }
 }
@@ -204,7 +201,6 @@ impl Refused {
 
 impl Drop for Refused {
     fn drop(&mut self) {
-        self.target.link.end_refusal(self.id);
-        self.target.endpoint.state().tell_gate();
+        self.target.tell(self.target.link.end_refusal(self.id));
     }
 }

@@ -32,7 +32,8 @@ pub struct Watch {
     /// arrival wakes the launcher.
     pub overtakes: Option<Priority>,
     /// `true` to close an endpoint and wake when a request gets no answer, until its [`Suspicion`](super::Suspicion) is dropped.
-    /// A suspicion that the launcher does not take is settled by the second return of [`OnDemand::changed`].
+    /// A suspicion that the launcher does not take is settled by the second return of [`OnDemand::changed`], which comes by
+    /// itself.
     pub suspicions: bool,
 }
 
@@ -61,9 +62,9 @@ impl Watch {
 
 /// The endpoints of a router that one launcher starts on demand. [`RouteHandle::on_demand`] creates it.
 ///
-/// Dropping it makes closed endpoints refuse requests for good, so that fallbacks serve them, or they get
-/// `no_healthy_backend`. Endpoints that run stay open as long as their [`Running`](super::Running) lives. To remove the
-/// endpoints, [set](Self::set_endpoints) an empty list before.
+/// Dropping it makes stopped endpoints refuse requests for good, so that fallbacks serve them, or they get
+/// `no_healthy_backend`. An endpoint with a [`Starting`] or a [`Running`](super::Running) refuses them once that is dropped,
+/// and no request makes it suspect. To remove the endpoints, [set](Self::set_endpoints) an empty list before.
 #[derive(Debug)]
 pub struct OnDemand {
     router: WeakRouter,
@@ -111,7 +112,8 @@ impl RouteHandle {
 impl OnDemand {
     /// Waits until the launcher should look again, at most once a millisecond. Returns `false` once the router is gone.
     ///
-    /// It returns when requests wait for other endpoints than before, and after the events of [`watch`](Self::watch).
+    /// It returns when requests wait for other endpoints than before, after other changes of the capacity, and after the events
+    /// of [`watch`](Self::watch).
     ///
     /// # Cancel safety
     ///
@@ -120,7 +122,7 @@ impl OnDemand {
         if let Some(looked) = self.looked {
             tokio::time::sleep_until((looked + LOOK_INTERVAL).into()).await;
         }
-        let has_event = self.is_over() || self.has_idled();
+        let has_event = self.is_over() || self.has_idled() || self.has_noticed();
         let mut notified = pin!(self.signal.notified());
         // It is polled in any case, so that one event is not reported twice.
         let wake = |cx: &mut Context<'_>| match notified.as_mut().poll(cx) {
@@ -131,7 +133,7 @@ impl OnDemand {
         self.idled = self.count_idled();
         self.looked = Some(now());
         let links = self.targets().into_iter();
-        links.for_each(|it| it.link.forget_suspicions());
+        links.for_each(|it| it.link.forget_noticed());
         !self.is_over()
     }
 
@@ -142,6 +144,11 @@ impl OnDemand {
     /// Returns `true` if an endpoint became idle since the last return of `changed`, and the launcher waits for that.
     fn has_idled(&self) -> bool {
         self.lock().watch.idle && self.count_idled() != self.idled
+    }
+
+    /// Returns `true` if the launcher did not take a suspicion after the last return of `changed`.
+    fn has_noticed(&self) -> bool {
+        self.targets().iter().any(|it| it.link.has_noticed())
     }
 
     fn count_idled(&self) -> u64 {
@@ -215,7 +222,7 @@ impl OnDemand {
         targets.retain(|it| endpoints.contains(&it.endpoint.name()));
         let refusals: Vec<_> = targets
             .iter()
-            .map(|it| it.link.refuse(Refusal::Unloaded))
+            .map(|it| it.link.refuse(Refusal::Unloaded).result)
             .collect();
         router.gate().capacity_changed();
         for (target, refusal) in targets.iter().zip(refusals) {
@@ -335,8 +342,10 @@ impl OnDemand {
 
 impl Drop for OnDemand {
     fn drop(&mut self) {
+        self.signal.watch_suspicions(false);
         let targets = self.targets();
         for target in &targets {
+            target.link.forget_suspicions();
             target.link.refuse(Refusal::NoLauncher);
         }
         if let Some(target) = targets.first() {

@@ -55,7 +55,7 @@ impl SwapDriver {
                 instance.stopping.cancel(); // if it is being stopped
                 instance.on_demand.ended(EndpointEnd::Killed);
             }
-            refusals.push(instance.on_demand.refuse(Refusal::Unloaded));
+            refusals.push(instance.on_demand.refuse(Refusal::Unloaded).result);
         }
         router.gate().capacity_changed();
         // The gate has answered the waiters, which would start the model again at once.

@@ -188,7 +188,7 @@ impl Effects for Instances {
     }
 
     fn close_if_idle(&mut self, id: InstanceId) -> bool {
-        let is_closed = self[id].on_demand.close_if_idle();
+        let is_closed = self[id].on_demand.close_if_idle().result;
         self.has_changed |= is_closed;
         is_closed
     }
@@ -210,7 +210,10 @@ impl Effects for Instances {
         // From now on the waiters wait for the load.
         self.has_changed = true;
         let instance = &mut self[target];
-        let loading = instance.on_demand.start(instance.status.usual_load());
+        let loading = instance
+            .on_demand
+            .start(instance.status.usual_load())
+            .result;
         debug_assert!(loading.is_some(), "a stopped instance is started");
         instance.status.set_state(ModelState::Loading, None);
         instance.is_asleep = false;

@@ -146,7 +146,10 @@ impl SwapDriver {
             .status
             .set_state(ModelState::Failed, Some(error.to_string()));
         instance.revival.due = Some(retry_at);
-        let refusal = instance.on_demand.refuse(Refusal::StartFailed { retry_at });
+        let refusal = instance
+            .on_demand
+            .refuse(Refusal::StartFailed { retry_at })
+            .result;
         instance.end_refusal(); // the one before
         instance.on_demand.stopped(); // after the refusal, so that no request waits in between
         // A fallback that was loaded since the first refusal serves on.
