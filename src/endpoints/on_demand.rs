@@ -93,6 +93,11 @@ impl OnDemand {
         &self.0.launcher
     }
 
+    /// Returns `true` if the launcher is gone, so that another endpoint may take the name.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.0.launcher.is_gone()
+    }
+
     pub(super) fn is_refused(&self) -> bool {
         self.0.life.borrow().refusal().is_some()
     }
@@ -243,6 +248,14 @@ impl Endpoints {
     pub(crate) fn pools_in_order(&self, lane: &super::Lane) -> Vec<crate::admit::PoolId> {
         self.table.load().pools_in_order(lane)
     }
+}
+
+/// Takes out the endpoints whose launcher is gone and whose names are those of `others`.
+pub(crate) fn release_names(on_demand: &mut Vec<super::Endpoint>, others: &[super::Endpoint]) {
+    let is_abandoned = |link: &Option<OnDemand>| link.as_ref().is_some_and(OnDemand::is_abandoned);
+    on_demand.retain(|it| {
+        !(is_abandoned(&it.on_demand) && others.iter().any(|other| other.name == it.name))
+    });
 }
 
 /// Returns the endpoint of an instance that is started on demand, which gets its URL when it runs.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use http::header::{CONTENT_LENGTH, HOST, HeaderName};
 use http::uri::{Scheme, Uri};
 
+use super::on_demand::release_names;
 use super::{Endpoint, EngineMetrics, HealthCheck, Model};
 use crate::admit::InvalidAdaptiveLimit;
 use crate::http::is_hop_by_hop;
@@ -64,8 +65,10 @@ impl Registry {
         (on_demand, Self { endpoints })
     }
 
-    /// Adds endpoints that are started on demand. If a name is taken twice, the endpoint of `on_demand` stays.
-    pub(crate) fn with_on_demand(mut self, on_demand: Vec<Endpoint>) -> Self {
+    /// Adds endpoints that are started on demand. If a name is taken twice, the endpoint of `on_demand` stays, unless its
+    /// launcher is gone.
+    pub(crate) fn with_on_demand(mut self, mut on_demand: Vec<Endpoint>) -> Self {
+        release_names(&mut on_demand, &self.endpoints);
         self.endpoints.retain(|Endpoint { name, .. }| {
             let is_taken = on_demand.iter().any(|other| other.name == *name);
             if is_taken {

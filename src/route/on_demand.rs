@@ -76,8 +76,8 @@ pub use waiting::WaitingLane;
 
 use super::RouteHandle;
 use super::shared::RouterShared;
-use crate::endpoints::on_demand::LauncherSignal;
 pub use crate::endpoints::on_demand::{EndpointEnd, LoadProgress, Suspicion};
+use crate::endpoints::on_demand::{LauncherSignal, OnDemand as Link, release_names};
 use crate::endpoints::{Changes, Endpoint, Registry, RoutingRules};
 
 /// A reference that does not keep its router alive.
@@ -108,7 +108,8 @@ impl RouteHandle {
     }
 
     /// Changes the endpoints of a launcher, in one step with the endpoints without a launcher and the routing if those are
-    /// `replaced`. `change` gets the names of all other endpoints, too. Returns the changes of the endpoints without a launcher.
+    /// `replaced`. `change` gets the names of all other endpoints, too, but for those whose launcher is gone, which leave if
+    /// their names are taken. Returns the changes of the endpoints without a launcher.
     ///
     /// # Errors
     ///
@@ -117,7 +118,7 @@ impl RouteHandle {
         &self,
         launcher: &Arc<LauncherSignal>,
         replaced: Option<(Registry, RoutingRules)>,
-        change: impl FnOnce(&mut Vec<Endpoint>, &HashSet<String>) -> Result<(), E>,
+        change: impl FnOnce(&mut Vec<Endpoint>, &OtherNames) -> Result<(), E>,
     ) -> Result<Changes, E> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
         let mut changes = self.0.change_all(|present| {
@@ -129,9 +130,8 @@ impl RouteHandle {
                 None => (present, None),
             };
             after = names(others.endpoints());
-            let taken = names(&all).into_iter().chain(after.iter().cloned());
-            let taken = taken.collect();
-            change(&mut own, &taken)?;
+            change(&mut own, &OtherNames::new(&all, others.endpoints()))?;
+            release_names(&mut all, &own);
             all.extend(own);
             Ok((others.with_on_demand(all), rules))
         })?;
@@ -142,6 +142,34 @@ impl RouteHandle {
             .changed
             .retain(|name| before.contains(name) && after.contains(name));
         Ok(changes)
+    }
+}
+
+/// The names of endpoints that are not of a launcher.
+pub(crate) struct OtherNames {
+    /// The names of endpoints of other launchers.
+    of_launchers: HashSet<String>,
+    /// The names of endpoints without a launcher.
+    of_others: HashSet<String>,
+}
+
+impl OtherNames {
+    fn new(on_demand: &[Endpoint], others: &[Endpoint]) -> Self {
+        let is_abandoned = |it: &&Endpoint| it.on_demand.as_ref().is_some_and(Link::is_abandoned);
+        let present = on_demand.iter().filter(|it| !is_abandoned(it));
+        Self {
+            of_launchers: present.map(|it| it.name.clone()).collect(),
+            of_others: others.iter().map(|it| it.name.clone()).collect(),
+        }
+    }
+
+    /// Returns `true` if an endpoint of another launcher has the name.
+    pub(crate) fn is_of_launcher(&self, name: &str) -> bool {
+        self.of_launchers.contains(name)
+    }
+
+    fn contains(&self, name: &str) -> bool {
+        self.is_of_launcher(name) || self.of_others.contains(name)
     }
 }
 

@@ -413,3 +413,32 @@ async fn endpoints_that_nothing_would_start_are_an_error() {
         Err(InvalidOnDemand::NoRouter)
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_names_of_a_launcher_that_is_gone_are_free() {
+    let (mut router, on_demand) = router(&["a", "b"]);
+    let running = start(&on_demand, "b");
+    let served = router.ask("m");
+    let call = router.call().await;
+    drop(on_demand);
+    let on_demand = router.handle.on_demand(registry(&["a"])).unwrap();
+    assert_eq!(router.handle.endpoints().len(), 2, "only its own names");
+    assert!(on_demand.start("a", None).is_ok());
+    drop(on_demand);
+
+    let routing = RoutingConfig::default;
+    let changes = router.handle.replace(registry(&["a", "b"]), routing());
+    assert_eq!(changes.unwrap().changed, ["a", "b"]);
+    let endpoints = router.handle.endpoints();
+    let mut endpoints = endpoints.iter();
+    assert!(
+        endpoints.all(|it| it.usage().is_none()),
+        "they run by themselves"
+    );
+    call.ok(); // an endpoint that has left finishes its requests
+    assert_eq!(served.await.unwrap().status(), 200);
+    drop(running);
+    let changes = router.handle.replace(Registry::default(), routing());
+    assert_eq!(changes.unwrap().removed, ["a", "b"]);
+    assert!(router.handle.endpoints().is_empty());
+}

@@ -160,6 +160,36 @@ async fn swapped_models_and_others_are_in_one_router() {
     assert_eq!(rig.ask("f", "normal").await.0, StatusCode::NOT_FOUND);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_model_with_the_name_of_another_launchers_endpoint_is_left_out() {
+    let rig = Rig::new(one_of_three());
+    let url = http::Uri::from_static("http://127.0.0.1:1");
+    let other = Endpoint::new("d", url).model(Model::new("other"));
+    let other = Registry::new(vec![other]).unwrap();
+    let launcher = rig.router.on_demand(other).unwrap();
+    let mut config = one_of_three();
+    config.models.push(model("d", 1.0));
+    config.models.push(model("e", 1.0));
+    rig.swap.reconfigure(config.clone()).unwrap();
+    rig.settle().await;
+    let names = || -> Vec<String> {
+        let endpoints = rig.router.endpoints();
+        let mut names: Vec<_> = endpoints.iter().map(|it| it.name().to_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["a", "b", "c", "d", "e"]);
+    assert_eq!(rig.ask("d", "normal").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(rig.ask("e", "normal").await.0, StatusCode::OK);
+    assert!(launcher.start("d", None).is_ok());
+
+    launcher.set_endpoints(Registry::default()).unwrap();
+    rig.swap.reconfigure(config).unwrap();
+    rig.settle().await;
+    assert_eq!(names(), ["a", "b", "c", "d", "e"]);
+    assert_eq!(rig.ask("d", "normal").await.0, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn what_makes_no_sense_is_refused() {
     let url = http::Uri::from_static("http://127.0.0.1:1");

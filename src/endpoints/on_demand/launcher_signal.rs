@@ -16,6 +16,8 @@ pub(crate) struct LauncherSignal {
     most_urgent: AtomicU8,
     /// `true` if the launcher takes suspicions. Otherwise a request without an answer closes no endpoint.
     takes_suspicions: AtomicBool,
+    /// `true` if the launcher is gone, so that others may take the names of its endpoints.
+    is_gone: AtomicBool,
 }
 
 impl Default for LauncherSignal {
@@ -24,6 +26,7 @@ impl Default for LauncherSignal {
             notify: Notify::new(),
             most_urgent: AtomicU8::new(u8::MAX),
             takes_suspicions: AtomicBool::new(true),
+            is_gone: AtomicBool::new(false),
         }
     }
 }
@@ -53,6 +56,16 @@ impl LauncherSignal {
 
     pub(super) fn takes_suspicions(&self) -> bool {
         self.takes_suspicions.load(SeqCst)
+    }
+
+    /// Records that the launcher is gone.
+    pub(crate) fn leave(&self) {
+        self.watch_suspicions(false);
+        self.is_gone.store(true, SeqCst);
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(SeqCst)
     }
 
     /// Returns `true` if a request of this level overtakes one for which the launcher waits.

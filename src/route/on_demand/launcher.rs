@@ -342,7 +342,7 @@ impl OnDemand {
 
 impl Drop for OnDemand {
     fn drop(&mut self) {
-        self.signal.watch_suspicions(false);
+        self.signal.leave();
         let targets = self.targets();
         for target in &targets {
             target.link.forget_suspicions();

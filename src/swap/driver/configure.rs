@@ -12,6 +12,7 @@ use crate::admit::nanos::span;
 use crate::endpoints::on_demand::{self, OnDemand};
 use crate::endpoints::{Changes, Endpoint, EndpointRef};
 use crate::route::RouteHandle;
+use crate::route::on_demand::OtherNames;
 use crate::swap::scheduler::{InstancePhase, InstanceSettings, SchedulerSettings};
 use crate::swap::swapper::InstanceId;
 use crate::swap::{InvalidSwap, LoadingState, ModelOutput, SwapConfig, SwapModel, SwapPolicy};
@@ -40,7 +41,7 @@ impl SwapDriver {
             configured.extend(names.map(|name| (name.into(), Arc::clone(&model))));
         }
         config.swapper()?; // fails before anything changes
-        let report = self.set_endpoints(&configured, routes, router);
+        let report = self.set_endpoints(&mut configured, routes, router);
         let (changed, begin) = self.set_instances(&configured, router);
         let names = self.instances.iter().map(|(_, it)| it.name.to_string());
         let swapper = config.swapper_of(&names.collect::<Vec<_>>())?;
@@ -78,32 +79,27 @@ impl SwapDriver {
         Ok(())
     }
 
-    /// Sets the endpoints of the instances, in one step with the `routes`. Returns the changes of those, and where to send
-    /// them.
+    /// Sets the endpoints of the instances, in one step with the `routes`. Instances whose names are those of other launchers'
+    /// endpoints are left out. Returns the changes of the routes, and where to send them.
     fn set_endpoints(
         &self,
-        configured: &[Configured],
+        configured: &mut Vec<Configured>,
         routes: Option<Box<RouteUpdate>>,
         router: &RouteHandle,
     ) -> Option<(oneshot::Sender<Changes>, Changes)> {
-        let endpoints = configured
-            .iter()
-            .map(|(name, model)| self.endpoint(name, model))
-            .collect();
-        match routes {
-            Some(routes) => {
-                let others = Some((routes.registry, routes.rules));
-                let Ok(report) = router.change_beside_others(&self.signal, others, |own, _| {
-                    *own = endpoints;
-                    Ok::<_, Infallible>(())
-                });
-                Some((routes.changes, report))
-            }
-            None => {
-                router.change_on_demand(&self.signal, |all| *all = endpoints);
-                None
-            }
-        }
+        let (replaced, report_to) = match routes {
+            Some(routes) => (Some((routes.registry, routes.rules)), Some(routes.changes)),
+            None => (None, None),
+        };
+        let Ok(report) = router.change_beside_others(&self.signal, replaced, |own, others| {
+            configured.retain(|(name, _)| !is_left_out(name, others));
+            let endpoints = configured.iter();
+            *own = endpoints
+                .map(|(name, model)| self.endpoint(name, model))
+                .collect();
+            Ok::<_, Infallible>(())
+        });
+        Some((report_to?, report))
     }
 
     /// Returns the endpoint of an instance, with its URL if it runs.
@@ -131,7 +127,8 @@ impl SwapDriver {
         let present = router.endpoints();
         for (name, model) in configured {
             // `set_endpoints` has added it.
-            let Some(endpoint) = present.iter().find(|endpoint| endpoint.name() == &**name) else {
+            let own = |it: &&EndpointRef| it.name() == &**name && self.is_own(it);
+            let Some(endpoint) = present.iter().find(own) else {
                 continue;
             };
             let (id, is_new) = match self.named(name) {
@@ -228,11 +225,28 @@ impl SwapDriver {
         }
     }
 
+    fn is_own(&self, endpoint: &EndpointRef) -> bool {
+        let on_demand = endpoint.on_demand();
+        on_demand.is_some_and(|it| it.is_of(&self.signal))
+    }
+
     fn named(&self, name: &str) -> Option<InstanceId> {
         let mut instances = self.instances.iter();
         let named = instances.find(|(_, it)| &*it.name == name);
         named.map(|(id, _)| id)
     }
+}
+
+/// Returns `true`, with a warning in the log, if an endpoint of another launcher has the name of an instance.
+fn is_left_out(name: &str, others: &OtherNames) -> bool {
+    let is_left_out = others.is_of_launcher(name);
+    if is_left_out {
+        tracing::warn!(
+            name,
+            "model left out: an endpoint of another launcher has its name"
+        );
+    }
+    is_left_out
 }
 
 /// Returns the names of the memory pools, if there are several.
