@@ -122,7 +122,7 @@
 //! | `triage_queue_depth`, `triage_running` | | requests that wait, and requests that are being served |
 //! | `triage_level_waiting` | `priority` | requests of the level that wait |
 //! | `triage_queue_oldest_seconds` | `priority` | time since the arrival of the level's oldest waiter; 0 while none waits |
-//! | `triage_level_reserved_slots`, `triage_level_lent_slots` | `priority` | slots that are reserved for the level and those above; how many of these lower levels have |
+//! | `triage_level_reserved_slots` | `priority` | slots that are reserved for the level and those above |
 //! | `triage_level_estimated_wait_seconds` | `priority` | the wait of one more request in the longest queue; NaN while unknown |
 //! | `triage_level_target_wait_seconds` | `priority` | the predicted wait from which on arrivals are refused; +Inf: never |
 //! | `triage_level_rejected_total` | `priority`, `code` | requests that the queue refused |

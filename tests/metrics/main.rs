@@ -395,11 +395,7 @@ async fn gauges_are_current_and_zero_for_endpoints_that_left() {
         // What is idle is not known yet: more than half of what the room lets a request wait.
         let target = shown.remove(&format!("level_target_wait_seconds {level}"));
         assert!(target.is_some_and(|target| (15.0..30.0).contains(&target)));
-        for (gauge, value) in [
-            ("waiting", waiting),
-            ("reserved_slots", 0.0),
-            ("lent_slots", 0.0),
-        ] {
+        for (gauge, value) in [("waiting", waiting), ("reserved_slots", 0.0)] {
             expected.insert(format!("level_{gauge} {level}"), value);
         }
         expected.insert(format!("queue_oldest_seconds {level}"), 0.0);

@@ -156,7 +156,10 @@ impl LineTask {
         while self.stopped.borrow().is_none() {
             if !context.has_room(bytes).await? {
                 // A line that was stored before a restart takes no more room.
-                if context.api.store.known(&new).await?.is_some() {
+                let drain = context.api.store.drain();
+                if let Some(drain) = drain
+                    && drain.known(&new).await?.is_some()
+                {
                     return Ok(());
                 }
                 self.pause().await;

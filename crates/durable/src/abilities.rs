@@ -97,7 +97,8 @@ pub trait KeyValues: Send + Sync {
     ) -> StoreFuture<'_, Vec<(String, Bytes)>>;
 }
 
-/// What a [`DrainStore`](crate::DrainStore) asks the store that it drains.
+/// What is known of a request that was stored. A [`DrainStore`](crate::DrainStore) asks it of the store that it drains, and a
+/// tenant at its quota gets the answer to a request that it repeats.
 pub trait Drain: Send + Sync {
     /// Returns the stored request with the same identifier, or with the same idempotency key and fingerprint. The given
     /// request itself is not stored.

@@ -201,12 +201,19 @@ mod tests {
 
     #[test]
     fn a_start_is_in_seconds_or_a_date() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_700);
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
         for (text, seconds) in [
             ("90", Some(90)),
-            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(77)),
-            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("2h", Some(7_200)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(0)),
+            ("Sun, 06 Nov 1994 08:50:37 GMT", Some(60)),
+            ("Sat, 05 Nov 1994 08:49:37 GMT", Some(0)),
+            ("Mon, 06 Nov 1994 08:49:37 GMT", None), // that was a Sunday
+            ("Thu, 31 Feb 1994 08:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 24:49:37 GMT", None),
+            ("Sun, 06 Nov 1994 08:49:37 +0000", None),
             ("tomorrow", None),
+            ("", None),
         ] {
             let expected = seconds.map(Duration::from_secs);
             assert_eq!(parse_not_before(text, now), expected, "{text}");

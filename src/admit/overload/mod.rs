@@ -5,7 +5,8 @@
 //! hand slots over ([`pool_load`]), corrected by the outcome of past predictions. Above the target the arrival may be
 //! refused. The target is as short as keeps the slots busy. It grows if slots were idle lately ([`idleness`]), and for
 //! tenants and levels with weights that had less than their share while another had more ([`shares`]). Only
-//! measurements of the slots decide, because clients could manipulate whatever the room learned from them.
+//! measurements of the slots decide, because clients could manipulate whatever the room learned from them. Where tenants share
+//! slots by time, a request that costs far more than others has no prediction, because the price of its time is unknown.
 //!
 //! A request with a deadline is refused because of the deadline only if 19 of 20 such waits would be too long. Too long
 //! means that even the shortest service of its lane would end too late ([`service_times`]).

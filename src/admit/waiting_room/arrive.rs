@@ -132,7 +132,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         if let Some(displaced) = place {
             self.reject_idx(displaced, RejectReason::Displaced, wakes);
         }
-        self.learn_cost(lane, ticket);
+        self.learn_cost(lane, ticket.cost);
         Ok(Admission::Waits {
             lane,
             limits,

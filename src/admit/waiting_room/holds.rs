@@ -288,10 +288,10 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         holds.is_some_and(|holds| holds.is_far_above(f64::from(ticket.cost)))
     }
 
-    /// Learns from the cost of a request that begins to wait. A request that is refused teaches nothing, because a client
-    /// could set the price of slot time at no cost otherwise.
-    pub(super) fn learn_cost(&mut self, lane: u32, ticket: &Ticket) {
-        let (cost, now) = (f64::from(ticket.cost), self.base().clock.now);
+    /// Learns from the cost of a request that begins to wait. A request that is refused teaches nothing. One that leaves soon has
+    /// taught: while clients raise the price so, costs say little, and tenants share the slots by time alone.
+    pub(super) fn learn_cost(&mut self, lane: u32, cost: u32) {
+        let (cost, now) = (f64::from(cost), self.base().clock.now);
         let Some(lane) = self.queue.fair_lane(lane).filter(|_| self.holds.is_tracked) else {
             return;
         };
@@ -321,7 +321,8 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
     }
 
     /// Lets the tenant of a hold that begins pay what it is expected to owe by now. Its request waited at the price of its
-    /// arrival. A tenant whose requests arrived before their time had a price would get all slots at once otherwise.
+    /// arrival. A tenant whose requests arrived before their time had a price would get all slots at once otherwise. If that was
+    /// too much, the tenant gets it back at the end.
     fn pay_expected(&mut self, id: HoldId) {
         let Some(hold) = self.holds.all.get(id.index as usize) else {
             return;
@@ -332,7 +333,7 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let expected =
             lane.and_then(|lane| self.expected_cost(lane, (*level, tenant), hold.declared));
         let more = expected.map_or(0, |cost| i128::from(cost) * UNIT as i128 - hold.paid);
-        if more != 0 {
+        if more > 0 {
             let account = account.clone();
             self.pay(&account, more);
             self.holds.all[id.index as usize].paid += more;

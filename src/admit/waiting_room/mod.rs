@@ -208,14 +208,17 @@ impl<C: Capacity, W> WaitingRoom<C, W> {
         let lane = self.lane(capacity, demand);
         let lane = lane.unwrap_or_else(|_| self.queue.lane_of(id.idx));
         self.observe_lane(capacity, lane);
-        self.learn_cost(lane, &ticket);
         self.expect_hold(lane, &mut ticket);
+        let cost = ticket.cost;
         let limits = self.base().clock.limits(&ticket, now);
         self.queue.replace_ticket(id.idx, ticket, limits, lane, now);
         let waiter = self.waiters_mut().payload_mut(id.idx);
         std::mem::swap(&mut waiter.demand, demand);
         // Checked before the offer, because the wait may be over.
         self.end_waits(now, wakes);
+        if self.queue.waits(id) {
+            self.learn_cost(lane, cost);
+        }
         self.offer_to(capacity, id, wakes);
         let (meta, waiter) = (self.waiters().meta(id.idx), self.waiters().payload(id.idx));
         if let State::Leased { lease, .. } = &waiter.state

@@ -102,13 +102,18 @@ macro_rules! conformance {
     ($harness:ty $(: $($ability:ident),+)?) => {
         $crate::conformance! { @collect [@tests $harness:] [] core $($($ability)+)? }
 
-        #[test]
-        fn no_other_ability_is_offered() {
-            $crate::conformance::check_abilities::<$harness>(&[$($(stringify!($ability)),+)?]);
-        }
+        $crate::conformance! { @abilities $harness: $($($ability)+)? }
     };
     ($harness:ty $(: $($ability:ident),+)?; at_once $name:ident) => {
         $crate::conformance! { @collect [@at_once $name $harness:] [] core $($($ability)+)? }
+
+        $crate::conformance! { @abilities $harness: $($($ability)+)? }
+    };
+    (@abilities $harness:ty: $($ability:ident)*) => {
+        #[test]
+        fn no_other_ability_is_offered() {
+            $crate::conformance::check_abilities::<$harness>(&[$(stringify!($ability)),*]);
+        }
     };
     (@collect $then:tt [$($promise:ident,)*] core $($rest:ident)*) => {
         $crate::conformance! { @collect $then [

@@ -21,10 +21,10 @@ const BLOCK: Duration = Duration::from_millis(100);
 /// old store's responses is over, and then restart the processes with the new store alone.
 ///
 /// ```
-/// # #[cfg(feature = "embedded")]
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tower_triage_durable::{DrainStore, DurableLayer, EmbeddedStore, StoreConfig};
+/// use tower_triage_durable::{DrainStore, DurableLayer, StoreConfig};
+/// use tower_triage_embedded::EmbeddedStore;
 ///
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 /// # let _guard = runtime.enter();
@@ -34,8 +34,6 @@ const BLOCK: Duration = Duration::from_millis(100);
 /// let layer = DurableLayer::new(store.clone());
 /// # Ok(())
 /// # }
-/// # #[cfg(not(feature = "embedded"))]
-/// # fn main() {}
 /// ```
 ///
 /// - A request with an idempotency key, or one that lists leave out, is stored unless the old store has it. All other
@@ -47,6 +45,8 @@ const BLOCK: Duration = Duration::from_millis(100);
 /// - A value of [`put`](crate::KeyValues::put) goes to the new store and hides a value of the old one, while
 ///   [`remove`](crate::KeyValues::remove) works on both.
 /// - If one of the stores is unavailable, workers continue with the other one. Limits count only in the new store.
+/// - It has the abilities that both stores have. The old one needs [`Drain`](crate::Drain), or requests with a key get 501, and
+///   [`Operate`](crate::Operate), by which it is known to be drained.
 pub struct DrainStore {
     new: Arc<dyn Store>,
     old: Arc<dyn Store>,

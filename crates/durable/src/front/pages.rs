@@ -140,6 +140,9 @@ async fn of_request(
         }
         Page::Response if !info.status.has_ended() => Err(rejections::not_finished()),
         Page::Response => answer::of_ended(front, info.into()).await,
+        Page::Stream if store.streams().is_none() => {
+            Err(rejection(StoreError::Unsupported("streams")))
+        }
         Page::Stream => {
             let after = head.headers.get(LAST_EVENT_ID);
             let after = after.and_then(|id| id.to_str().ok()?.trim().parse().ok());

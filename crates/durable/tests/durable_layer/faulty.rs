@@ -145,6 +145,14 @@ impl Store for Faulty {
         self.check(self.inner.finish(lease, outcome))
     }
 
+    fn now(&self) -> SystemTime {
+        self.inner.now()
+    }
+
+    fn system_time(&self, time: SystemTime) -> SystemTime {
+        self.shown(time)
+    }
+
     fn close(&self) -> StoreFuture<'_, ()> {
         self.check(self.inner.close())
     }
@@ -186,9 +194,26 @@ passes_on! { Operate:
     fn totals(&self) -> Vec<QueueTotal>;
 }
 
-passes_on! { Webhooks:
-    fn due_webhooks(&self, max: usize) -> Vec<DueWebhook>;
-    fn settle_webhook(&self, id: RequestId, retries: u32, again: Option<Duration>) -> ();
+impl Webhooks for Faulty {
+    fn due_webhooks(&self, max: usize) -> StoreFuture<'_, Vec<DueWebhook>> {
+        let due = self.check(self.inner.due_webhooks(max));
+        Box::pin(async move {
+            let mut due = due.await?;
+            for webhook in &mut due {
+                webhook.info.ended = webhook.info.ended.map(|ended| self.shown(ended));
+            }
+            Ok(due)
+        })
+    }
+
+    fn settle_webhook(
+        &self,
+        id: RequestId,
+        retries: u32,
+        again: Option<Duration>,
+    ) -> StoreFuture<'_, ()> {
+        self.check(self.inner.settle_webhook(id, retries, again))
+    }
 }
 
 passes_on! { KeyValues:

@@ -3,6 +3,9 @@
 mod asked;
 mod ends;
 mod faulty;
+mod minimal;
+#[path = "../support/minimal.rs"]
+mod minimal_store;
 mod order;
 mod outages;
 mod pages;

@@ -5,5 +5,7 @@ mod embedded;
 mod full_disk;
 mod in_memory;
 mod minimal;
+#[path = "../../../durable/tests/support/minimal.rs"]
+mod minimal_store;
 mod processes;
 mod torn_log;

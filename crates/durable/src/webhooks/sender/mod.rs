@@ -141,7 +141,12 @@ impl WebhookSender {
         let now = self.store.system_time(self.now());
         let requests = requests.into_iter();
         let mut due: Vec<_> = requests.map(|it| Message::of_request(it, now)).collect();
-        let others = outbox.take_due(&self.store).await?;
+        // A failure leaves the webhooks of requests, which are taken already, as they are.
+        let others = outbox.take_due(&self.store).await;
+        let others = others.or_else(|error| match due.is_empty() {
+            true => Err(error),
+            false => Ok(Vec::new()),
+        })?;
         let now = self.now();
         due.extend(others.into_iter().map(|it| Message::of_outbox(it, now)));
         Ok(due)

@@ -26,7 +26,12 @@ impl Outbox {
         &mut self,
         store: &Arc<dyn Store>,
     ) -> Result<Vec<(String, OutboxRow)>, StoreError> {
-        let found = store.values(OUTBOX, self.after.as_deref(), AT_ONCE).await?;
+        let Some(values) = store.key_values() else {
+            return Ok(Vec::new());
+        };
+        let found = values
+            .values(OUTBOX, self.after.as_deref(), AT_ONCE)
+            .await?;
         // A store may return fewer than there are, so only an empty answer is the end.
         self.after = found.last().map(|(key, _)| key.clone());
         let now = millis(store.now());
