@@ -198,8 +198,21 @@ fn split(
 mod tests {
     use super::*;
     use crate::RouteLayer;
+    use crate::admit::Capacity;
     use crate::endpoints::Model;
     use crate::endpoints::on_demand::{OnDemand, endpoint};
+
+    #[test]
+    fn a_launcher_that_fails_is_not_there() {
+        let url = http::Uri::from_static("http://127.0.0.1:1");
+        let registry = Registry::new(vec![Endpoint::new("a", url)]).unwrap();
+        let handle = RouteLayer::builder(registry.clone()).build().handle();
+        let is_there = || handle.gate().capacity().on_demand().is_some();
+        assert!(handle.on_demand(registry).is_err());
+        assert!(!is_there());
+        let _launcher = handle.on_demand(Registry::default()).unwrap();
+        assert!(is_there());
+    }
 
     #[test]
     fn a_launcher_changes_only_its_own_endpoints() {

@@ -122,8 +122,9 @@ impl SwapHandle {
     /// finish and stop. A changed model whose start failed is tried again at once when a request comes. The change begins soon
     /// after this returns.
     ///
-    /// An endpoint that runs by itself and has the name of a model is left out, with a warning in the log. Use
-    /// [`replace`](Self::replace) if a model becomes such an endpoint or the reverse.
+    /// A model that has the name of another launcher's endpoint is left out, with a warning in the log, and so is an endpoint
+    /// that runs by itself and has the name of a model. Use [`replace`](Self::replace) if a model becomes such an endpoint or the
+    /// reverse.
     ///
     /// # Errors
     ///

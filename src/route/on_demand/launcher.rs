@@ -64,8 +64,10 @@ impl Watch {
 ///
 /// Dropping it makes stopped endpoints refuse requests for good, so that fallbacks serve them, or they get
 /// `no_healthy_backend`. An endpoint with a [`Starting`] or a [`Running`](super::Running) refuses them once that is dropped,
-/// and no request makes it suspect. To remove the endpoints, [set](Self::set_endpoints) an empty list before.
+/// and no request makes it suspect. To remove the endpoints, [set](Self::set_endpoints) an empty list before. Endpoints that
+/// stay leave once another launcher, or [`RouteHandle::replace`], adds others of their names.
 #[derive(Debug)]
+#[must_use = "without its launcher, an endpoint is never started"]
 pub struct OnDemand {
     router: WeakRouter,
     signal: Arc<LauncherSignal>,
@@ -102,8 +104,9 @@ impl RouteHandle {
             idled: 0,
             looked: None,
         };
-        self.gate().capacity().add_launcher(&launcher.signal);
         launcher.set_endpoints(endpoints)?;
+        self.gate().capacity().add_launcher(&launcher.signal);
+        self.gate().capacity_changed(); // the first launcher makes the gate look at its waiters in another way
         launcher.signal.notify(); // requests may wait already
         Ok(launcher)
     }
@@ -198,7 +201,7 @@ impl OnDemand {
     ///
     /// # Errors
     ///
-    /// Returns an error if the endpoint is not stopped, or the launcher has no endpoint of this name.
+    /// Returns an error if the endpoint is not stopped, the launcher has no endpoint of this name, or the router is gone.
     pub fn start(&self, endpoint: &str, usual: Option<Duration>) -> Result<Starting, CannotStart> {
         let target = self.target(endpoint)?;
         target.start(usual).ok_or(CannotStart::NotStopped)
@@ -208,7 +211,8 @@ impl OnDemand {
     ///
     /// # Errors
     ///
-    /// Returns an error if the launcher has no endpoint of this name.
+    /// Returns [`NoSuchEndpoint`](CannotStart::NoSuchEndpoint) if the launcher has no endpoint of this name, or the router is
+    /// gone.
     pub fn refuse(&self, endpoint: &str, retry_at: Instant) -> Result<Refused, CannotStart> {
         Ok(self.target(endpoint)?.refuse(retry_at))
     }
@@ -236,7 +240,8 @@ impl OnDemand {
     ///
     /// # Errors
     ///
-    /// Returns an error as [`RouteHandle::on_demand`] does. The router is unchanged then.
+    /// Returns an error if another endpoint has a name, an endpoint has a health check or reads an engine's load, or the
+    /// router is gone. The router is unchanged then.
     pub fn set_endpoints(&self, endpoints: Registry) -> Result<(), InvalidOnDemand> {
         self.change(endpoints, None).map(drop)
     }
@@ -246,7 +251,8 @@ impl OnDemand {
     ///
     /// # Errors
     ///
-    /// Returns an error as [`RouteHandle::on_demand`] does. The router is unchanged then.
+    /// Returns an error if another endpoint has a name, an endpoint has a health check or reads an engine's load, or the
+    /// router is gone. The router is unchanged then.
     pub fn replace_all(
         &self,
         endpoints: Registry,
