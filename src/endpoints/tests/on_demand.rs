@@ -69,6 +69,16 @@ fn call() -> impl proptest::strategy::Strategy<Value = Call> {
     ]
 }
 
+/// A call that matters while a server is suspect.
+fn call_of_suspicions() -> impl proptest::strategy::Strategy<Value = Call> {
+    prop_oneof![
+        2 => Just(Call::Suspect),
+        2 => Just(Call::TakeSuspicion),
+        1 => any::<bool>().prop_map(|is_oldest| Call::DropSuspicion { is_oldest }),
+        3 => Just(Call::Forget),
+    ]
+}
+
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     #[default]
@@ -275,21 +285,37 @@ impl Tested {
     }
 }
 
+/// Makes calls on both, and compares the states after each.
+fn compare(calls: impl IntoIterator<Item = Call>) {
+    let (endpoints, on_demand) = stopped();
+    let mut tested = Tested {
+        endpoints,
+        on_demand,
+        leases: Vec::new(),
+        suspicions: Vec::new(),
+        refusals: Vec::new(),
+    };
+    let mut naive = Naive::default();
+    for call in calls {
+        tested.call(call, &mut naive);
+        tested.assert_is(&naive);
+    }
+    for lease in tested.leases {
+        tested.endpoints.release(lease);
+    }
+}
+
 proptest! {
     #[test]
     fn random_calls_lead_to_the_states_of_a_naive_machine(calls in vec(call(), 1..60)) {
-        let (endpoints, on_demand) = stopped();
-        let mut tested = Tested {
-            endpoints, on_demand, leases: Vec::new(), suspicions: Vec::new(), refusals: Vec::new(),
-        };
-        let mut naive = Naive::default();
-        for call in calls {
-            tested.call(call, &mut naive);
-            tested.assert_is(&naive);
-        }
-        for lease in tested.leases {
-            tested.endpoints.release(lease);
-        }
+        compare(calls);
+    }
+
+    #[test]
+    fn random_suspicions_close_a_server_as_in_a_naive_machine(
+        calls in vec(call_of_suspicions(), 1..30),
+    ) {
+        compare([Call::Started, Call::Open].into_iter().chain(calls));
     }
 }
 
