@@ -14,11 +14,12 @@ use super::Rejection;
 /// that reads the body takes that error for a broken connection, unless it looks for the fault:
 ///
 /// ```
+/// use bytes::Bytes;
 /// use http_body_util::{BodyExt, Full, Limited};
 /// use tower_triage::rejection::BodyFault;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let body = Limited::new(Full::from("four"), 3);
+/// let body = Limited::new(Full::<Bytes>::from("four"), 3);
 /// let error = body.collect().await.unwrap_err();
 /// let fault = BodyFault::of(&*error).unwrap();
 /// assert_eq!(fault.to_rejection().status(), 413);
