@@ -1,4 +1,4 @@
-//! What a [`Store`] can do beside the minimum.
+//! The abilities that a [`Store`] may have beside the minimum.
 //!
 //! Callers of an `Arc<dyn Store>` need none of these traits: each operation is a method of `dyn Store`, too, and returns
 //! [`StoreError::Unsupported`] if the store does not offer it.
@@ -25,7 +25,7 @@ pub trait Streams: Send + Sync {
     fn chunks(&self, id: RequestId, after: u64) -> StoreFuture<'_, Option<Chunks>>;
 }
 
-/// What operators see and do.
+/// Lists, depths, retries and pauses, for operators.
 pub trait Operate: Send + Sync {
     /// Returns the position of a waiting request in its queue, where 1 is the next one.
     fn position(&self, id: RequestId) -> StoreFuture<'_, Option<u64>>;
@@ -97,8 +97,8 @@ pub trait KeyValues: Send + Sync {
     ) -> StoreFuture<'_, Vec<(String, Bytes)>>;
 }
 
-/// What is known of a request that was stored. A [`DrainStore`](crate::DrainStore) asks it of the store that it drains, and a
-/// tenant at its quota gets the answer to a request that it repeats.
+/// Look-ups of requests that were stored. A [`DrainStore`](crate::DrainStore) makes them in the store that it drains, and by them
+/// a tenant at its quota gets the answer to a request that it repeats.
 pub trait Drain: Send + Sync {
     /// Returns the stored request with the same identifier, or with the same idempotency key and fingerprint. The given
     /// request itself is not stored.

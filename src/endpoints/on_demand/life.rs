@@ -37,7 +37,7 @@ pub enum EndpointEnd {
     Killed,
 }
 
-/// What the launcher does with the endpoint.
+/// The phase in which the launcher has the endpoint.
 #[derive(Debug, Default)]
 enum Phase {
     #[default]
@@ -146,7 +146,7 @@ impl EndpointLife {
     }
 }
 
-/// What a call returns, and whether the gate has to be told of it.
+/// The result of a call, and whether the gate has to be told of it.
 #[derive(Debug)]
 pub(crate) struct Change<T> {
     pub(crate) result: T,
